@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user asks of a build: backend, types and limits. The only place where their defaults stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Backend = Literal["onnxruntime", "tensorrt-rtx", "tensorrt"]
+BACKENDS: tuple[Backend, ...] = ("onnxruntime", "tensorrt-rtx", "tensorrt")
+PluginMode = Literal["kernels", "none"]
+
+
+@dataclass(frozen=True)
+class BuildConfig:
+    """Options of ``hspec-trt build``.
+
+    Attributes:
+        dtype: type of weights, activations and pages; the onnxruntime backend takes float32 only.
+        max_batch_size: rows of one step.
+        max_seq_len: prompt plus new tokens of one request; None takes the target's own limit.
+        max_num_tokens: packed tokens of one step, so also the longest prompt chunk.
+        page_size: tokens a page holds.
+        num_drafts: drafts a step; None takes the drafter's own number.
+        sm: GPU architectures, such as (80, 89); empty takes the backend's default.
+        plugins: "none" compiles the ops' function bodies instead of the plugin kernels.
+    """
+
+    backend: Backend = "onnxruntime"
+    dtype: str = "float32"
+    max_batch_size: int = 32
+    max_seq_len: int | None = None
+    max_num_tokens: int = 512
+    page_size: int = 64
+    num_drafts: int | None = None
+    sm: tuple[int, ...] = ()
+    plugins: PluginMode = "kernels"
+
+    def with_limits(self, *, max_seq_len: int, num_drafts: int) -> BuildConfig:
+        """A copy in which nothing is left open."""
+        return replace(self, max_seq_len=max_seq_len, num_drafts=num_drafts)

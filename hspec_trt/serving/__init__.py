@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serving an engine: HTTP and Triton Inference Server."""
