@@ -95,4 +95,5 @@ class RopeConfig:
         if low == high:
             high += 0.001
         ramp = np.clip((np.arange(dim // 2, dtype=np.float32) - low) / (high - low), 0.0, 1.0)
-        return inverse / self.factor * ramp + inverse * (1.0 - ramp)
+        blended: NDArray[np.float32] = inverse / self.factor * ramp + inverse * (1.0 - ramp)
+        return blended
