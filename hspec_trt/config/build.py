@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 Backend = Literal["onnxruntime", "tensorrt-rtx", "tensorrt"]
@@ -36,6 +36,26 @@ class BuildConfig:
     sm: tuple[int, ...] = ()
     plugins: PluginMode = "kernels"
 
-    def with_limits(self, *, max_seq_len: int, num_drafts: int) -> BuildConfig:
-        """A copy in which nothing is left open."""
-        return replace(self, max_seq_len=max_seq_len, num_drafts=num_drafts)
+
+@dataclass(frozen=True)
+class EngineLimits:
+    """Limits of a built engine; nothing is left open.
+
+    Attributes:
+        max_batch_size: rows of one step.
+        max_seq_len: tokens of one request, prompt and new ones together.
+        max_num_tokens: packed tokens of one step.
+        page_size: tokens a page holds.
+        num_drafts: drafts a row may carry; the verify width is one more.
+    """
+
+    max_batch_size: int
+    max_seq_len: int
+    max_num_tokens: int
+    page_size: int
+    num_drafts: int
+
+    @property
+    def max_pages_per_row(self) -> int:
+        """Pages that the longest request takes."""
+        return -(-self.max_seq_len // self.page_size)
