@@ -21,6 +21,7 @@ V     vocabulary of the target
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -99,11 +100,29 @@ AttrType = Literal["int", "float"]
 
 
 @dataclass(frozen=True)
+class Operand:
+    """Type and shape of one input or output of a custom op.
+
+    Attributes:
+        dtype: a name of `hspec_trt.dtypes`, or `KV_DTYPE` (the same type wherever it stands in one op).
+        dims: in order; each is a sum of products of attributes, whole numbers and sizes of the call (``N``, ``R``).
+    """
+
+    dtype: str
+    dims: tuple[str, ...]
+
+
+def _operand(dtype: str, dims: str) -> Operand:
+    return Operand(dtype, tuple(dims.split()))
+
+
+@dataclass(frozen=True)
 class OpSpec:
     """One custom op of domain `OP_DOMAIN`.
 
     Attributes:
         inputs, outputs: formal names in order; all are always given.
+        operands: type and shape of each input and output.
         attributes: name to type; all are always given. Integers fit 32 bits (plugin fields carry no more).
         aliased: output name to the input whose memory it shares.
     """
@@ -111,12 +130,16 @@ class OpSpec:
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    operands: dict[str, Operand]
     attributes: dict[str, AttrType] = field(default_factory=dict)
     aliased: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if (*self.inputs, *self.outputs) != tuple(self.operands):
+            raise ValueError(f"{self.name}: operands must be the inputs and outputs, in order")
+
 
 PAGED_ATTENTION: Final = OpSpec(
-    # query [N, num_heads, head_dim], key and value [N, num_kv_heads, head_dim] -> output like query
     "PagedAttention",
     inputs=(
         "query",
@@ -127,10 +150,24 @@ PAGED_ATTENTION: Final = OpSpec(
         "context_lens",
         "page_table",
         "query_slots",
-        "token_rows",  # int32 [N], the row of each packed token; R for padding
-        "token_positions",  # int32 [N], position of each packed token in its sequence
+        "token_rows",  # the row of each packed token; R for padding
+        "token_positions",  # position of each packed token in its sequence
     ),
     outputs=("output", "kv_pages_out"),
+    operands={
+        "query": _operand(KV_DTYPE, "N num_heads head_dim"),
+        "key": _operand(KV_DTYPE, "N num_kv_heads head_dim"),
+        "value": _operand(KV_DTYPE, "N num_kv_heads head_dim"),
+        "kv_pages": _operand(KV_DTYPE, "P 2 num_kv_heads page_size head_dim"),
+        "cu_query_lens": _operand("int32", "R+1"),
+        "context_lens": _operand("int32", "R"),
+        "page_table": _operand("int32", "R M"),
+        "query_slots": _operand("int32", "R T"),
+        "token_rows": _operand("int32", "N"),
+        "token_positions": _operand("int32", "N"),
+        "output": _operand(KV_DTYPE, "N num_heads head_dim"),
+        "kv_pages_out": _operand(KV_DTYPE, "P 2 num_kv_heads page_size head_dim"),
+    },
     attributes={
         "num_heads": "int",
         "num_kv_heads": "int",
@@ -143,7 +180,6 @@ PAGED_ATTENTION: Final = OpSpec(
 )
 
 SHARED_KV_ATTENTION: Final = OpSpec(
-    # query [D, B, num_heads, head_dim], key and value [D, B, num_kv_heads, head_dim] -> output like query.
     # Block slot k sits at position prefix_lens + k. Pages are read only (positions < prefix_lens).
     "SharedKvAttention",
     inputs=(
@@ -151,10 +187,19 @@ SHARED_KV_ATTENTION: Final = OpSpec(
         "key",
         "value",
         "kv_pages",  # the target layer's kv_pages_out
-        "page_table",  # int32 [D, M]
-        "prefix_lens",  # int32 [D]; with no_context = 1 nothing of the pages is read
+        "page_table",
+        "prefix_lens",  # with no_context = 1 nothing of the pages is read
     ),
     outputs=("output",),
+    operands={
+        "query": _operand(KV_DTYPE, "D B num_heads head_dim"),
+        "key": _operand(KV_DTYPE, "D B num_kv_heads head_dim"),
+        "value": _operand(KV_DTYPE, "D B num_kv_heads head_dim"),
+        "kv_pages": _operand(KV_DTYPE, "P 2 num_kv_heads page_size head_dim"),
+        "page_table": _operand("int32", "D M"),
+        "prefix_lens": _operand("int32", "D"),
+        "output": _operand(KV_DTYPE, "D B num_heads head_dim"),
+    },
     attributes={
         "num_heads": "int",
         "num_kv_heads": "int",
@@ -168,12 +213,21 @@ SHARED_KV_ATTENTION: Final = OpSpec(
 )
 
 MAMBA2_BLOCK_SCAN: Final = OpSpec(
-    # xbc [D, B, d_inner + 2 * n_groups * state_size], dt [D, B, num_heads], conv_weight [conv_dim, 1, conv_kernel],
-    # conv_bias [conv_dim], dt_bias, a_log, d [num_heads] float32, state [D, num_heads, head_dim, state_size] float32
-    # -> output [D, B, num_heads * head_dim]. Zero conv history; computed in float32.
+    # Zero conv history; computed in float32.
     "Mamba2BlockScan",
     inputs=("xbc", "dt", "conv_weight", "conv_bias", "dt_bias", "a_log", "d", "state"),
     outputs=("output",),
+    operands={
+        "xbc": _operand(KV_DTYPE, "D block_size num_heads*head_dim+2*n_groups*state_size"),
+        "dt": _operand(KV_DTYPE, "D block_size num_heads"),
+        "conv_weight": _operand(KV_DTYPE, "num_heads*head_dim+2*n_groups*state_size 1 conv_kernel"),
+        "conv_bias": _operand(KV_DTYPE, "num_heads*head_dim+2*n_groups*state_size"),
+        "dt_bias": _operand("float32", "num_heads"),
+        "a_log": _operand("float32", "num_heads"),
+        "d": _operand("float32", "num_heads"),
+        "state": _operand("float32", "D num_heads head_dim state_size"),
+        "output": _operand(KV_DTYPE, "D block_size num_heads*head_dim"),
+    },
     attributes={
         "num_heads": "int",
         "head_dim": "int",
@@ -185,13 +239,10 @@ MAMBA2_BLOCK_SCAN: Final = OpSpec(
 )
 
 SAMPLE_TOKENS: Final = OpSpec(
-    # logits float32 [K, V], token_ids int32 [V] (the target id of each column), row_ids, positions int32 [K],
-    # temperature, top_p, min_p float32 [R], top_k int32 [R], seed int64 [R]
-    # -> ids int32 [K] (target ids), logprobs float32 [K] (raw distribution), finite bool [K]
     "SampleTokens",
     inputs=(
         "logits",
-        "token_ids",
+        "token_ids",  # the target id of each column
         "row_ids",
         "positions",
         "temperature",
@@ -200,7 +251,25 @@ SAMPLE_TOKENS: Final = OpSpec(
         "top_k",
         "seed",
     ),
-    outputs=("ids", "logprobs", "finite"),
+    outputs=(
+        "ids",  # target ids
+        "logprobs",  # under the raw distribution (temperature 1, unfiltered)
+        "finite",
+    ),
+    operands={
+        "logits": _operand("float32", "K V"),
+        "token_ids": _operand("int32", "V"),
+        "row_ids": _operand("int32", "K"),
+        "positions": _operand("int32", "K"),
+        "temperature": _operand("float32", "R"),
+        "top_p": _operand("float32", "R"),
+        "min_p": _operand("float32", "R"),
+        "top_k": _operand("int32", "R"),
+        "seed": _operand("int64", "R"),
+        "ids": _operand("int32", "K"),
+        "logprobs": _operand("float32", "K"),
+        "finite": _operand("bool", "K"),
+    },
 )
 
 OPS: Final = {op.name: op for op in (PAGED_ATTENTION, SHARED_KV_ATTENTION, MAMBA2_BLOCK_SCAN, SAMPLE_TOKENS)}
@@ -220,3 +289,10 @@ NOISE_UNIT: Final = 2.0**-23
 # Filters act on z = (logit - max) / temperature. A threshold is searched in [FILTER_FLOOR, 0]; tokens below it are out.
 FILTER_FLOOR: Final = -40.0
 MAX_VOCAB_SIZE: Final = 262_144
+
+
+def ops_digest() -> str:
+    """First 16 hex digits of the SHA-256 of all that a kernel must agree on; a plugin library carries the same."""
+    noise = (NOISE_PRIME, NOISE_C1, NOISE_C2, NOISE_C3, NOISE_UNIT, FILTER_FLOOR)
+    text = repr((CONTRACT_VERSION, OP_VERSION, PLUGIN_VERSION, sorted(OPS.items()), noise))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
