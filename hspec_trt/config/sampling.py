@@ -7,21 +7,33 @@ from dataclasses import dataclass
 from typing import Literal
 
 Drafting = Literal["on", "off", "auto"]
+DRAFTING: tuple[Drafting, ...] = ("on", "off", "auto")
+DraftSource = Literal["drafter", "prompt_lookup", "both"]
+DRAFT_SOURCES: tuple[DraftSource, ...] = ("drafter", "prompt_lookup", "both")
 
 
 @dataclass(frozen=True)
 class SamplingParams:
     """How one request is sampled and when it ends.
 
+    The text is a function of prompt, options and `seed` alone: drafts change how fast it comes, never what it is.
+    A token that completes a stop string is kept in `token_ids` and counted; the text is cut before the string. An
+    end token is kept and counted too, and has no text.
+
     Attributes:
         max_tokens: new tokens at most; None runs to the engine's ``max_seq_len``.
         temperature: 0 is greedy; unset is 1.
         top_k: 0 is off. top_p: 1 is off. min_p: 0 is off.
         seed: 0 <= seed < 2**63; None draws one, so that equal requests differ.
+        n: independent answers to one prompt; answer i has seed ``seed + i``.
         stop: strings that end the text; the string itself is not part of it.
         stop_token_ids: ids that end the text, besides the model's own.
         ignore_eos: do not end at the model's end tokens.
         drafts: "on", "off", or "auto" (as many drafts a step as pay off).
+        draft_source: the engine's drafter, n-gram look-up in the text so far (needs no drafter), or "both": look-up,
+            and the drafter where nothing matches. None takes the drafter where there is one.
+        min_tokens, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, bad_words, num_logprobs:
+            refused by name (R210) where the engine was built without them.
     """
 
     max_tokens: int | None = None
@@ -30,7 +42,16 @@ class SamplingParams:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int | None = None
+    n: int = 1
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     drafts: Drafting = "auto"
+    draft_source: DraftSource | None = None
+    min_tokens: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    bad_words: tuple[str, ...] = ()
+    num_logprobs: int = 0

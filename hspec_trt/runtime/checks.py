@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks one request against an engine before it is admitted, and reports all its faults together.
+
+It knows the limits and the options, not the queue: whether there is room now is the scheduler's business.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hspec_trt.config.sampling import DRAFT_SOURCES, DRAFTING, SamplingParams
+from hspec_trt.errors import Faults, RequestError
+from hspec_trt.runtime.session import Limits
+
+MAX_SEED: Final = 2**63
+MAX_STOPS: Final = 64
+
+
+@dataclass(frozen=True)
+class _Range:
+    """A numeric option: its code, its range in words, and whether it is whole."""
+
+    code: str
+    low: float
+    high: float
+    words: str
+    whole: bool = False
+    optional: bool = False
+
+    def holds(self, value: object) -> bool:
+        """True where `value` is a number of the right kind in the range."""
+        if value is None:
+            return self.optional
+        if isinstance(value, (bool, np.bool_)):
+            return False
+        if not isinstance(value, numbers.Integral if self.whole else numbers.Real):
+            return False
+        return math.isfinite(value) and bool(self.low <= value <= self.high)  # type: ignore[operator]
+
+
+_TINY: Final = float(np.finfo(np.float32).tiny)
+_RANGES: Final = {
+    "max_tokens": _Range("R106", 1, math.inf, "a whole number of at least 1", whole=True, optional=True),
+    "temperature": _Range("R201", 0.0, 1e4, "0 (greedy) to 10000"),
+    "top_p": _Range("R202", _TINY, 1.0, "above 0, at most 1 (off)"),
+    "min_p": _Range("R203", 0.0, 1.0, "0 (off) to 1"),
+    "top_k": _Range("R204", 0, 2**31 - 1, "0 (off) or a whole number below 2**31", whole=True),
+    "seed": _Range("R205", 0, MAX_SEED - 1, "a whole number from 0 to 2**63 - 1", whole=True, optional=True),
+    "n": _Range("R209", 1, 1024, "a whole number from 1 to 1024", whole=True),
+}
+_UNSUPPORTED: Final = {
+    "min_tokens": 0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "logit_bias": (),
+    "bad_words": (),
+    "num_logprobs": 0,
+}
+
+
+def check_params(params: SamplingParams, limits: Limits) -> None:
+    """Check the options of a request.
+
+    Raises:
+        RequestError: R106, R201 to R210; a `FaultGroup` of them where several are wrong.
+    """
+    faults = Faults()
+    for fault in _param_faults(params, limits):
+        faults.add(fault)
+    faults.raise_any()
+
+
+def check_prompt(prompt_ids: Sequence[int], max_tokens: int | None, limits: Limits, longest: int) -> None:
+    """Check the token ids of a prompt.
+
+    Args:
+        prompt_ids: the prompt's ids, of whatever type the caller gave.
+        max_tokens: new tokens asked for; None is as many as fit.
+        longest: tokens that one request may reach: ``max_seq_len``, or less where the page pool is smaller.
+
+    Raises:
+        RequestError: R101 too long, R102 empty, R103 outside the vocabulary, R104 not whole numbers.
+    """
+    if len(prompt_ids) == 0:
+        raise RequestError("R102", "the prompt has no tokens", needed="at least one")
+    for index, token in enumerate(prompt_ids):
+        if isinstance(token, (bool, np.bool_)) or not isinstance(token, numbers.Integral):
+            raise RequestError("R104", f"prompt token {token!r} at index {index}", needed="a whole number")
+        if not 0 <= token < limits.vocab_size:
+            found = f"prompt token {token} at index {index} is outside the vocabulary [0, {limits.vocab_size})"
+            raise RequestError("R103", found)
+    check_length(len(prompt_ids), max_tokens, longest)
+
+
+def check_length(prompt_len: int, max_tokens: int | None, longest: int) -> None:
+    """Refuse what cannot fit, naming the largest number of new tokens that does (R101)."""
+    room = longest - prompt_len
+    if room < 1:
+        found = f"prompt {prompt_len} leaves no room for a new token in max_seq_len {longest}"
+        raise RequestError("R101", found, fix=f"The longest allowed prompt is {longest - 1}")
+    if max_tokens is not None and max_tokens > room:
+        found = f"prompt {prompt_len} + max_tokens {max_tokens} > max_seq_len {longest}"
+        raise RequestError("R101", found, fix=f"The longest allowed max_tokens is {room}")
+
+
+def _param_faults(params: SamplingParams, limits: Limits) -> Iterator[RequestError]:
+    for name, spec in _RANGES.items():
+        value = getattr(params, name)
+        if not spec.holds(value):
+            yield RequestError(spec.code, f"{name} is {value!r}", needed=spec.words)
+    if len(params.stop) > MAX_STOPS or any(not isinstance(s, str) or not s or "\ufffd" in s for s in params.stop):
+        needed = f"at most {MAX_STOPS} strings, none empty or with U+FFFD"
+        yield RequestError("R206", f"stop is {params.stop!r}", needed=needed)
+    if any(isinstance(i, bool) or not isinstance(i, numbers.Integral) for i in params.stop_token_ids) or any(
+        not 0 <= i < limits.vocab_size for i in params.stop_token_ids
+    ):
+        needed = f"whole numbers in [0, {limits.vocab_size})"
+        yield RequestError("R207", f"stop_token_ids is {params.stop_token_ids!r}", needed=needed)
+    yield from _draft_faults(params, limits)
+    for name, default in _UNSUPPORTED.items():
+        if getattr(params, name) != default:
+            found = f"{name} = {getattr(params, name)!r} is not supported by this engine"
+            yield RequestError("R210", found, fix=f"Leave {name} unset")
+
+
+def _draft_faults(params: SamplingParams, limits: Limits) -> Iterator[RequestError]:
+    if params.drafts not in DRAFTING:
+        yield RequestError("R208", f"drafts is {params.drafts!r}", needed=f"one of {', '.join(DRAFTING)}")
+    if params.draft_source is not None and params.draft_source not in DRAFT_SOURCES:
+        needed = f"one of {', '.join(DRAFT_SOURCES)}"
+        yield RequestError("R208", f"draft_source is {params.draft_source!r}", needed=needed)
+    wants_drafter = params.draft_source in ("drafter", "both") and params.drafts != "off"
+    if wants_drafter and not limits.has_drafter:
+        found = f"draft_source is {params.draft_source!r}, but the engine has no drafter"
+        yield RequestError("R208", found, fix="Use draft_source='prompt_lookup', or drafts='off'")

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runtime needs of an engine: one step in, one step out, and pages.
+
+Owns the step's arrays (named and typed as `hspec_trt.contract`), an engine's limits, and the protocol that every
+backend's session implements. It knows nothing of requests, scheduling or a particular backend.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int32 = NDArray[np.int32]
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one engine can take.
+
+    Attributes:
+        vocab_size: V; token ids are in [0, vocab_size).
+        num_drafts: G, drafts a row may carry.
+        page_size: tokens a page holds.
+        page_bytes: bytes of one page over all layers and pools.
+        max_rows: R of one step at most.
+        max_tokens: N of one step at most.
+        max_seq_len: prompt plus new tokens of one request.
+        has_drafter: whether ``draft_rows`` may be non-empty.
+        draft_max_position: positions that the drafter was trained for; drafts lie below it.
+    """
+
+    vocab_size: int
+    num_drafts: int
+    page_size: int
+    page_bytes: int
+    max_rows: int
+    max_tokens: int
+    max_seq_len: int
+    has_drafter: bool
+    draft_max_position: int
+
+    @property
+    def max_pages_per_row(self) -> int:
+        """Pages that the longest request takes."""
+        return -(-self.max_seq_len // self.page_size)
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """The inputs of one step but for the pages; names, shapes and types as `hspec_trt.contract.STEP_INPUTS`."""
+
+    input_ids: Int32
+    cu_query_lens: Int32
+    context_lens: Int32
+    query_slots: Int32
+    verify_rows: Int32
+    cu_verify_lens: Int32
+    draft_rows: Int32
+    page_table: Int32
+    temperature: Float32
+    top_p: Float32
+    min_p: Float32
+    top_k: Int32
+    seed: NDArray[np.int64]
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """The arrays by contract name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class StepOutputs:
+    """The outputs of one step but for the pages; as `hspec_trt.contract.STEP_OUTPUTS`."""
+
+    emitted_ids: Int32
+    emitted_lens: Int32
+    emitted_logprobs: Float32
+    draft_ids: Int32
+    finite: NDArray[np.bool_]
+
+
+class Session(Protocol):
+    """One loaded engine. Used by one thread at a time."""
+
+    @property
+    def limits(self) -> Limits:
+        """What the engine can take."""
+
+    @property
+    def num_pages(self) -> int:
+        """Pages P of the pool, the null page included; 0 before `allocate`."""
+
+    def allocate(self, num_pages: int) -> None:
+        """Make zeroed pools of `num_pages` pages, in place of those there were."""
+
+    def step(self, inputs: StepInputs) -> StepOutputs:
+        """Run one step. Raises `RequestError` R302 when the backend fails; the rows' pages are then undefined."""
+
+    def scrub(self, pages: Int32) -> None:
+        """Zero these pages: int32 ``[n]``, page numbers."""
