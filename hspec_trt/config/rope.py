@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotary position embedding parameters of Llama- and Qwen3-shaped models.
 
-Owns the meaning of each scaling type (formulas as in transformers' ``modeling_rope_utils``); parsing of a checkpoint's
-``rope_scaling`` / ``rope_parameters`` lives in `hspec_trt.config.target`.
+Owns the meaning of each scaling type (formulas as in transformers' ``modeling_rope_utils``); it does not know how a
+checkpoint spells them (`hspec_trt.checkpoint` does).
 """
 
 from __future__ import annotations

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a checkpoint folder: only those inside it are ever opened.
+
+Owns path safety and bounded reads. It does not know what the files mean.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from hspec_trt.errors import CheckpointError
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """A folder whose files may be opened by name.
+
+    Attributes:
+        path: as the user gave it; messages show paths below it.
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        if not self.path.is_dir():
+            raise CheckpointError("C010", f"{self.path} is not a folder", needed="the folder of a checkpoint")
+
+    def has(self, name: str) -> bool:
+        """True where a file of this name can be opened."""
+        return (self.path / name).exists()
+
+    def names(self) -> list[str]:
+        """Names in the folder, sorted."""
+        return sorted(entry.name for entry in self.path.iterdir())
+
+    def resolve(self, name: str, *, named_by: str = "") -> Path:
+        """The real path of a file of the folder.
+
+        Links may lead to the folder itself or to the ``blobs`` of a Hugging Face cache around it.
+
+        Args:
+            name: path relative to the folder.
+            named_by: file and key that give the name, for messages.
+
+        Raises:
+            CheckpointError: C001 for a path that leaves the folder, C010 for one that is no file.
+        """
+        if leaves_folder(name):
+            raise self._outside(name, name, named_by)
+        real = Path(os.path.realpath(self.path / name))
+        if not any(real.is_relative_to(root) for root in self._roots()):
+            raise self._outside(name, str(real), named_by)
+        if not real.is_file():
+            kind = "is not a regular file" if real.exists() else "does not exist"
+            raise CheckpointError("C010", f"{self.path / name} {kind}", where=named_by)
+        return real
+
+    def read(self, name: str, *, limit: int, named_by: str = "") -> bytes:
+        """The bytes of a file of at most `limit` bytes.
+
+        Raises:
+            CheckpointError: as `resolve`; C011 for a file that is larger; C010 if the system cannot read it.
+        """
+        path = self.resolve(name, named_by=named_by)
+        try:
+            with path.open("rb") as stream:
+                data = stream.read(limit + 1)
+        except OSError as error:
+            raise CheckpointError("C010", f"cannot read {self.path / name}: {error.strerror}") from error
+        if len(data) > limit:
+            size = path.stat().st_size
+            raise CheckpointError("C011", f"{self.path / name} is {size} bytes", needed=f"at most {limit} bytes")
+        return data
+
+    def _roots(self) -> list[Path]:
+        root = Path(os.path.realpath(self.path))
+        in_cache = root.parent.name == "snapshots"
+        return [root, root.parent.parent / "blobs"] if in_cache else [root]
+
+    def _outside(self, name: str, leads_to: str, named_by: str) -> CheckpointError:
+        return CheckpointError(
+            "C001",
+            f"{name!r} leads to {leads_to}, outside {self.path}",
+            needed="files inside the checkpoint folder",
+            where=named_by,
+            fix="Do not trust this checkpoint; get it again from its source",
+        )
+
+
+def leaves_folder(name: str) -> bool:
+    """True for a relative path that is empty, absolute or has a ``..``, on any system."""
+    posix, windows = PurePosixPath(name), PureWindowsPath(name)
+    absolute = posix.is_absolute() or windows.is_absolute() or bool(windows.drive or windows.root)
+    return not name or "\0" in name or absolute or ".." in posix.parts or ".." in windows.parts
