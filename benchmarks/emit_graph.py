@@ -24,12 +24,12 @@ from benchmarks.checkpoints import QWEN3_0_6B, random_checkpoint
 
 def _child(folder: Path | None) -> None:
     import onnx_ir as ir
-    from hspec_trt.checkpoint.target import load_target
-    from hspec_trt.graph.step import build_step
-    from hspec_trt.graph.weights import engine_weights
 
     from hspec_trt.bundle import Manifest, plan_weights
+    from hspec_trt.checkpoint.target import load_target
     from hspec_trt.config.build import BuildConfig
+    from hspec_trt.graph.step import build_step
+    from hspec_trt.graph.weights import engine_weights
     from hspec_trt.pipeline import settle_limits
 
     start = time.perf_counter()
