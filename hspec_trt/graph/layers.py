@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building blocks of a decoder, for the target and the drafters: norm, linear, rotary embedding, SwiGLU.
+
+Owns their numerics: norms and rotation are computed in float32 whatever the engine's type. A layer takes its weights by
+name from a `Scope`; an absent bias means none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from hspec_trt.bundle import StoredTensor
+from hspec_trt.config.rope import RopeConfig
+from hspec_trt.contract import OP_DOMAIN, OpSpec
+from hspec_trt.dtypes import FLOAT32, DType
+from hspec_trt.graph.builder import Builder
+
+
+@dataclass
+class Scope:
+    """What the parts of the graph build with.
+
+    Attributes:
+        dtype: the engine's type.
+        stored: every weight that the engine stores.
+        probe: called with a name and the value that tests may want to see (several are joined on axis 1).
+    """
+
+    builder: Builder
+    dtype: DType
+    stored: Mapping[str, StoredTensor]
+    probe: Callable[[str, Sequence[ir.Value]], None]
+    _recorded: dict[tuple[str, int], ir.Value] = field(default_factory=dict)
+
+    def has(self, name: str) -> bool:
+        """True where the engine stores that weight."""
+        return name in self.stored
+
+    def weight(self, name: str, *, rows: int | None = None) -> ir.Value:
+        """A stored weight, or its first `rows` rows (the same bytes on disk)."""
+        tensor = self.stored[name]
+        rows = tensor.shape[0] if rows is None else rows
+        if (name, rows) not in self._recorded:
+            self._recorded[name, rows] = self.builder.initializer(_external(tensor, rows))
+        return self._recorded[name, rows]
+
+    def cast(self, value: ir.Value, dtype: DType) -> ir.Value:
+        """Convert; nothing at all in a float32 engine, where every float tensor is float32."""
+        return value if self.dtype is FLOAT32 else self.builder.cast(value, ir.DataType(dtype.onnx))
+
+    def custom(self, spec: OpSpec, *inputs: ir.Value, **attributes: int | float) -> tuple[ir.Value, ...]:
+        """Append one of our ops, with all attributes that its contract lists."""
+        if set(attributes) != set(spec.attributes):
+            raise ValueError(f"{spec.name} takes the attributes {sorted(spec.attributes)}, got {sorted(attributes)}")
+        typed = {name: (int if kind == "int" else float)(attributes[name]) for name, kind in spec.attributes.items()}
+        return tuple(self.builder.multi(spec.name, *inputs, num_outputs=len(spec.outputs), domain=OP_DOMAIN, **typed))
+
+
+def _external(tensor: StoredTensor, rows: int) -> ir.ExternalTensor:
+    if not 0 < rows <= tensor.shape[0]:
+        raise ValueError(f"{tensor.name} has {tensor.shape[0]} rows, asked for {rows}")
+    nbytes = tensor.nbytes // tensor.shape[0] * rows
+    name = tensor.name if rows == tensor.shape[0] else f"{tensor.name}[:{rows}]"
+    return ir.ExternalTensor(
+        tensor.location,
+        offset=tensor.offset,
+        length=nbytes,
+        dtype=ir.DataType(tensor.dtype.onnx),
+        shape=ir.Shape((rows, *tensor.shape[1:])),
+        name=name,
+    )
+
+
+def rms_norm(s: Scope, x: ir.Value, weight: str, eps: float) -> ir.Value:
+    """Root mean square norm over the last axis, in float32, times the weight."""
+    return s.builder.op("RMSNormalization", x, s.weight(weight), axis=-1, epsilon=eps, stash_type=FLOAT32.onnx)
+
+
+def linear(s: Scope, x: ir.Value, prefix: str) -> ir.Value:
+    """x [rows, in] times ``{prefix}.weight`` [out, in] transposed, plus ``{prefix}.bias`` where stored."""
+    # Gemm with transB takes the checkpoint's layout as it is, in ONNX Runtime and in TensorRT.
+    operands = [x, s.weight(f"{prefix}.weight")]
+    if s.has(f"{prefix}.bias"):
+        operands.append(s.weight(f"{prefix}.bias"))
+    return s.builder.op("Gemm", *operands, transB=1)
+
+
+def swiglu(s: Scope, x: ir.Value, prefix: str) -> ir.Value:
+    """down(silu(gate(x)) * up(x))."""
+    g = s.builder
+    gate = linear(s, x, f"{prefix}.gate_proj")
+    silu = g.op("Mul", gate, g.op("Sigmoid", gate))
+    return linear(s, g.op("Mul", silu, linear(s, x, f"{prefix}.up_proj")), f"{prefix}.down_proj")
+
+
+@dataclass(frozen=True)
+class RotaryTables:
+    """cos and sin of one step, float32 [rows, length, rotary_dim / 2]."""
+
+    cos: ir.Value
+    sin: ir.Value
+    rotary_dim: int
+
+
+def rotary_tables(s: Scope, positions: ir.Value, rope: RopeConfig, head_dim: int) -> RotaryTables:
+    """Tables for positions int32 [rows, length]."""
+    g = s.builder
+    inverse = g.f32(rope.inverse_frequencies(head_dim)[None, None, :])
+    angle = g.op("Mul", g.unsqueeze(g.cast(positions, ir.DataType.FLOAT), 2), inverse)
+    cos, sin = g.op("Cos", angle), g.op("Sin", angle)
+    if rope.attention_scaling != 1.0:
+        cos, sin = (g.op("Mul", table, g.f32(rope.attention_scaling)) for table in (cos, sin))
+    return RotaryTables(cos, sin, rope.rotary_dim(head_dim))
+
+
+def rotate(s: Scope, x: ir.Value, tables: RotaryTables, num_heads: int, head_dim: int) -> ir.Value:
+    """Half-split rotation of the first `rotary_dim` channels of each head; x [rows, length, heads * d]."""
+    rotary_dim = 0 if tables.rotary_dim == head_dim else tables.rotary_dim  # 0: the whole head
+    wide = s.cast(x, FLOAT32)
+    turned = s.builder.op(
+        "RotaryEmbedding", wide, tables.cos, tables.sin, num_heads=num_heads, rotary_embedding_dim=rotary_dim
+    )
+    return s.cast(turned, s.dtype)
