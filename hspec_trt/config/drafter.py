@@ -49,6 +49,16 @@ class DrafterConfig:
         """True where the head covers only part of the target's vocabulary (a d2t table maps it)."""
         return self.draft_vocab_size != self.vocab_size
 
+    @property
+    def num_cache_layers(self) -> int:
+        """Layers of the drafter's own K/V cache (``draft_kv_pages.{layer}``)."""
+        return 0
+
+    @property
+    def needs_next_ids(self) -> bool:
+        """True where a step must be told the token that follows a row's last one (``next_ids``)."""
+        return False
+
 
 @dataclass(frozen=True)
 class HSpecConfig(DrafterConfig):
