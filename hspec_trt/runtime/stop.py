@@ -27,6 +27,11 @@ class StopRules:
     eos_ids: frozenset[int] = frozenset()
     stop_ids: frozenset[int] = frozenset()
 
+    @property
+    def is_empty(self) -> bool:
+        """True where no id ends the text."""
+        return not (self.eos_ids or self.stop_ids)
+
 
 @dataclass(frozen=True)
 class Ending:

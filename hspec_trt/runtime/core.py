@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The step loop: plan, pack, run, commit, tell. One thread owns it; `hspec_trt.runtime.worker` brings the thread."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence as SequenceOf
+
+import numpy as np
+
+from hspec_trt.config.sampling import SamplingParams
+from hspec_trt.contract import NULL_PAGE
+from hspec_trt.errors import HspecError, RequestError
+from hspec_trt.runtime.checks import MAX_SEED, check_params, check_prompt
+from hspec_trt.runtime.commit import REASONS, Committed, Committer
+from hspec_trt.runtime.detokenizer import Decoder, TextStream
+from hspec_trt.runtime.drafting import DraftPolicy
+from hspec_trt.runtime.lookup import NgramIndex
+from hspec_trt.runtime.options import SchedulerOptions
+from hspec_trt.runtime.packing import pack
+from hspec_trt.runtime.request import NO_SLOT, Sequence, Sink, Update
+from hspec_trt.runtime.scheduler import Scheduler, StepPlan
+from hspec_trt.runtime.session import Session, StepOutputs
+from hspec_trt.runtime.stats import RuntimeStats
+from hspec_trt.runtime.stop import FinishReason, StopRules
+
+
+class EngineCore:
+    """A session with a scheduler before it.
+
+    Args:
+        session: with its pages allocated.
+        eos_ids: the model's end tokens.
+        decoder: needed for stop strings; None where the engine has no tokenizer.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        eos_ids: frozenset[int] = frozenset(),
+        decoder: Decoder | None = None,
+        options: SchedulerOptions | None = None,
+    ) -> None:
+        self.session, self._eos_ids, self._decoder = session, eos_ids, decoder
+        options = options or SchedulerOptions()
+        self._prefix_cache = options.prefix_cache
+        self.scheduler = Scheduler(session.limits, session.num_pages, options, eos_ids)
+        self.stats = RuntimeStats()
+        self.policy = DraftPolicy(session.limits.num_drafts, session.limits.has_drafter)
+        self._committer = Committer(self.scheduler.table, eos_ids)
+        self._next_number = 0
+
+    def make(
+        self,
+        prompt_ids: SequenceOf[int],
+        params: SamplingParams,
+        sink: Sink,
+        *,
+        streaming: bool = False,
+        priority: int = 0,
+        index: int = 0,
+    ) -> Sequence:
+        """Check one request and make its sequence, which `add` puts in the line.
+
+        Args:
+            index: which of the request's `n` answers.
+
+        Raises:
+            RequestError: R1xx, R2xx.
+        """
+        limits, longest = self.session.limits, self.scheduler.longest
+        check_params(params, limits)
+        check_prompt(prompt_ids, params.max_tokens, limits, longest)
+        if params.stop and self._decoder is None:
+            raise RequestError(
+                "R206", "stop strings need a tokenizer, and the engine has none", fix="Use stop_token_ids"
+            )
+        room = longest - len(prompt_ids)
+        seed = secrets.randbelow(MAX_SEED) if params.seed is None else (params.seed + index) % MAX_SEED
+        eos_ids = frozenset() if params.ignore_eos else self._eos_ids
+        source = params.draft_source or ("drafter" if limits.has_drafter else "prompt_lookup")
+        self._next_number += 1
+        return Sequence(
+            number=self._next_number,
+            tokens=np.array(prompt_ids, np.int32),
+            prompt_len=len(prompt_ids),
+            end_len=len(prompt_ids) + min(params.max_tokens or room, room),
+            params=params,
+            seed=seed,
+            rules=StopRules(eos_ids, frozenset(params.stop_token_ids)),
+            sink=sink,
+            streaming=streaming,
+            text=TextStream(self._decoder, params.stop) if params.stop and self._decoder else None,
+            lookup=NgramIndex() if source != "drafter" and params.drafts != "off" else None,
+            uses_drafter=source != "prompt_lookup" and limits.has_drafter,
+            priority=priority,
+        )
+
+    def add(self, seq: Sequence) -> None:
+        """Put a sequence in the line."""
+        self.scheduler.add(seq)
+
+    def cancel(self, seq: Sequence) -> None:
+        """End a sequence now; nothing happens where it has ended already."""
+        if seq.finish is None:
+            self._end(seq, "cancelled")
+
+    def fail_all(self, error: HspecError) -> None:
+        """End everything that runs or waits."""
+        for seq in [*self.scheduler.running, *self.scheduler.waiting()]:
+            self._end(seq, "error", error)
+
+    @property
+    def is_idle(self) -> bool:
+        """True where there is nothing to do."""
+        return self.scheduler.is_idle
+
+    def step(self) -> bool:
+        """Run one step; False where there was nothing to run."""
+        auto_rows = len(self.scheduler.running)
+        choice = self.policy.choose(auto_rows)
+        plan = self.scheduler.plan(choice.verify, choice.draft)
+        if plan is None:
+            return False
+        inputs = pack(plan, self.scheduler.table)
+        start = time.perf_counter()
+        try:
+            outputs = self.session.step(inputs)
+        except HspecError as error:
+            self._fail_rows(plan, error)
+            return True
+        seconds = time.perf_counter() - start
+        committed = self._committer.commit(plan, outputs)
+        self._observe(plan, committed, seconds)
+        self._enter_pages(plan, outputs)
+        self._tell(plan, committed)
+        return True
+
+    def _observe(self, plan: StepPlan, committed: Committed, seconds: float) -> None:
+        stats, verified = self.stats, plan.verify_lens > 0
+        stats.steps += 1
+        stats.step_seconds += seconds
+        stats.prompt_tokens += int((plan.query_lens - plan.verify_lens).sum())
+        stats.new_tokens += int(committed.kept.sum())
+        drafts = plan.num_drafts
+        total = int(drafts.sum())
+        if total:
+            columns = np.arange(self.session.limits.num_drafts)[:, None]
+            self.policy.observe_acceptance((columns < drafts).sum(axis=1), (columns < committed.accepted).sum(axis=1))
+        decode_only = bool(verified.all()) and bool((plan.query_lens == plan.verify_lens).all())
+        drafted = int(plan.draft.sum())
+        if decode_only and drafted in (0, plan.slots.size):
+            self.policy.observe_cost(plan.slots.size, total, drafted > 0, seconds)
+
+    def _enter_pages(self, plan: StepPlan, outputs: StepOutputs) -> None:
+        """Full pages become findable once a finite row has read them."""
+        if not self._prefix_cache:
+            return
+        table = self.scheduler.table
+        full = table.context[plan.slots] // self.session.limits.page_size
+        rows = (full > table.entered[plan.slots]) & (plan.verify_lens > 0) & outputs.finite
+        for row in np.flatnonzero(rows).tolist():
+            slot = int(plan.slots[row])
+            seq, context = table.sequence(slot), int(table.context[slot])
+            self.scheduler.cache.enter(seq.chain, table.tokens[slot, :context], table.pages[slot])
+            table.entered[slot] = seq.chain.num_pages
+
+    def _tell(self, plan: StepPlan, committed: Committed) -> None:
+        table, ending = self.scheduler.table, committed.ending
+        news = (committed.kept > 0) & table.streaming[plan.slots] | (ending > 0)
+        for row in np.flatnonzero(news).tolist():
+            seq, reason = table.sequence(int(plan.slots[row])), REASONS[int(ending[row])]
+            if seq.first_token == 0.0 and committed.kept[row]:
+                seq.first_token = time.monotonic()
+            if reason is None:
+                self._send(seq)
+            elif reason == "error":
+                found = f"non-finite target logits at position {int(table.known[seq.slot])}"
+                self._end(
+                    seq, "error", RequestError("R301", found, where=f"request {seq.number} ended, engine healthy")
+                )
+            else:
+                self._end(seq, reason)
+
+    def _send(self, seq: Sequence) -> None:
+        ids, logprobs = self._news(seq)
+        seq.sink(Update(ids, logprobs))
+
+    def _news(self, seq: Sequence) -> tuple[list[int], list[float]]:
+        """Output that the sink has not seen."""
+        table, first = self.scheduler.table, seq.prompt_len + seq.told
+        if seq.slot != NO_SLOT:
+            end = int(table.known[seq.slot])
+            ids, logprobs = table.tokens[seq.slot, first:end], table.logprobs[seq.slot, first:end]
+        else:
+            ids, logprobs = seq.tokens[first:], seq.logprobs[seq.told :]
+        seq.told += ids.size
+        return ids.tolist(), logprobs.tolist()
+
+    def _end(self, seq: Sequence, reason: FinishReason, error: HspecError | None = None) -> None:
+        """The one place where a sequence ends: frees its slot and pages, and sends the last update."""
+        seq.finish = reason
+        if seq.slot == NO_SLOT:
+            self.scheduler.drop_waiting(seq)
+        else:
+            pages = self.scheduler.remove(seq)
+            if error is not None:
+                self._scrub(pages)
+            self.scheduler.release(pages)
+        ids, logprobs = self._news(seq)
+        self.stats.finished[reason] += 1
+        self.stats.cached_tokens += seq.cached_tokens
+        self.stats.preemptions += seq.preemptions
+        self.stats.drafts.add(seq.drafts)
+        seq.sink(Update(ids, logprobs, reason, error, seq.drafts, seq.timing()))
+
+    def _scrub(self, pages: list[int]) -> None:
+        """Zero what a failed row may have written: its own pages and the null page, never those found good."""
+        own = [page for page in pages if not self.scheduler.allocator.is_kept(page)]
+        self.session.scrub(np.array([NULL_PAGE, *own], np.int32))
+
+    def _fail_rows(self, plan: StepPlan, error: HspecError) -> None:
+        self.stats.failed_steps += 1
+        for slot in plan.slots.tolist():
+            self._end(self.scheduler.table.sequence(slot), "error", error)
