@@ -35,6 +35,7 @@ CODES: Final[dict[str, str]] = {
     "C025": "a weight that is stored as integers",
     # configuration
     "C027": "a tokenizer that is damaged or contradicts itself",
+    "C028": "one part of a GGUF file that was split",
     "C030": "fields of the configuration contradict each other",
     "C031": "a field has the wrong JSON type",
     "C032": "a field is out of range",

@@ -52,7 +52,7 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int):
             return self._wrong_type(name, value, "an integer", low)
         if not low <= value <= high:
-            self.fault("C032", f"{name} is {_shown(value)}", needed=f"{low}..{high}", name=name)
+            self.fault("C032", f"{name} is {shown(value)}", needed=f"{low}..{high}", name=name)
             return low
         return value
 
@@ -64,7 +64,7 @@ class Fields:
         in_range = low <= value <= high and (low != 0 or value > 0)
         if not (math.isfinite(value) if isinstance(value, float) else True) or not in_range:
             needed = f"{low:g} < {name} <= {high:g}" if low == 0 else f"{low:g}..{high:g}"
-            self.fault("C032", f"{name} is {_shown(value)}", needed=needed, name=name)
+            self.fault("C032", f"{name} is {shown(value)}", needed=needed, name=name)
             return high
         return float(value)
 
@@ -105,7 +105,7 @@ class Fields:
         found = tuple(item for item in items if isinstance(item, int))
         wrong = [item for item in found if not low <= item <= high]
         if wrong:
-            self.fault("C032", f"{name} holds {_shown(wrong[0])}", needed=f"{low}..{high}", name=name)
+            self.fault("C032", f"{name} holds {shown(wrong[0])}", needed=f"{low}..{high}", name=name)
             return None
         return found
 
@@ -117,11 +117,12 @@ class Fields:
         if isinstance(value, Required):
             self.fault("C033", f"{name} is missing", needed=needed, name=name)
         else:
-            self.fault("C031", f"{name} is the {kind_of(value)} {_shown(value)}", needed=needed, name=name)
+            self.fault("C031", f"{name} is the {kind_of(value)} {shown(value)}", needed=needed, name=name)
         return instead
 
 
-def _shown(value: JsonValue) -> str:
+def shown(value: JsonValue) -> str:
+    """A value as messages show it: at most some 80 characters."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"
     text = repr(value) if not isinstance(value, (list, dict)) else f"of {len(value)} entries"

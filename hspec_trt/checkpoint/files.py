@@ -30,8 +30,8 @@ class CheckpointFolder:
             raise CheckpointError("C010", f"{self.path} is not a folder", needed="the folder of a checkpoint")
 
     def has(self, name: str) -> bool:
-        """True where a file of this name can be opened."""
-        return (self.path / name).exists()
+        """True where there is a file of this name, or a link, even a broken one."""
+        return os.path.lexists(self.path / name)
 
     def names(self) -> list[str]:
         """Names in the folder, sorted."""

@@ -26,6 +26,8 @@ GgufValue: TypeAlias = "bool | int | float | str | list[bool | int | float | str
 MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)
 MAX_DIMS: Final = 4
+MAX_ARRAY: Final = 1 << 21
+_MIN_BYTES: Final = 24
 _DEFAULT_ALIGNMENT: Final = 32
 _MAX_ALIGNMENT: Final = 1 << 16
 _FLOAT32, _STRING, _ARRAY = 6, 8, 9
@@ -61,27 +63,13 @@ class GgufFile:
     mapped: MappedBytes
 
 
-def is_gguf(path: Path) -> bool:
-    """True where a file is GGUF by its name or by its first bytes."""
-    if path.suffix == ".gguf":
-        return True
-    with path.open("rb") as stream:
-        return stream.read(len(MAGIC)) == MAGIC
-
-
 def open_gguf(path: Path) -> GgufFile:
     """Map a GGUF file and read its header.
 
     Raises:
-        CheckpointError: C010, C014, C015, C017, C023.
+        CheckpointError: C003, C010, C014, C015, C017, C023.
     """
-    try:
-        size = path.stat().st_size
-        if size < 24:
-            raise CheckpointError("C015", f"{path.name} is {size} bytes, a GGUF header has at least 24")
-        mapped = map_file(path)
-    except OSError as error:
-        raise CheckpointError("C010", f"cannot read {path}: {error.strerror}") from error
+    mapped = map_file(path, at_least=_MIN_BYTES)
     cursor = _Cursor(mapped, path.name)
     _check_start(cursor)
     num_tensors, num_values = cursor.count(8, 24), cursor.count(8, 12)
@@ -119,9 +107,11 @@ class _Cursor:
     def integer(self, nbytes: int) -> int:
         return int.from_bytes(self.take(nbytes), "little")
 
-    def count(self, nbytes: int, item_bytes: int) -> int:
+    def count(self, nbytes: int, item_bytes: int, *, at_most: int = 1 << 62) -> int:
         """A number of items, each of which takes at least `item_bytes` of what is left."""
         count = self.integer(nbytes)
+        if count > at_most:
+            raise self.damaged(f"{count} entries, more than {at_most}")
         if count > self.left // item_bytes:
             raise self.damaged(f"{count} entries do not fit into the {self.left} bytes that are left")
         return count
@@ -140,8 +130,8 @@ class _Cursor:
             return values[0]
         item_kind = self.integer(4)
         if item_kind == _STRING:
-            return [self.text() for _ in range(self.count(8, 8))]
-        return self.numbers(item_kind, self.count(8, 1))
+            return [self.text() for _ in range(self.count(8, 8, at_most=MAX_ARRAY))]
+        return self.numbers(item_kind, self.count(8, 1, at_most=MAX_ARRAY))
 
     def numbers(self, kind: int, count: int) -> list[bool | int | float | str]:
         if kind not in _SCALARS:
@@ -169,7 +159,7 @@ def _check_start(cursor: _Cursor) -> None:
 def _describe(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     """Name, shape, type number and offset of the next tensor."""
     name, num_dims = cursor.text(), cursor.integer(4)
-    if not 1 <= num_dims <= MAX_DIMS:
+    if not name.isprintable() or not 1 <= num_dims <= MAX_DIMS:
         raise cursor.damaged(f"tensor {name[:80]!r} has {num_dims} dims")
     dims = struct.unpack(f"<{num_dims}Q", cursor.take(8 * num_dims))
     return name, tuple(reversed(dims)), cursor.integer(4), cursor.integer(8)

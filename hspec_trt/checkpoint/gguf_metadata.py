@@ -67,6 +67,13 @@ class Metadata:
             return self._wrong(key, "a list of whole numbers")
         return [item for item in value if isinstance(item, int)]
 
+    def numbers(self, key: str) -> list[float]:
+        """A list of numbers."""
+        value = self.values.get(key)
+        if not isinstance(value, list) or not all(type(item) in (int, float) for item in value):
+            return self._wrong(key, "a list of numbers")
+        return [float(item) for item in value]
+
     def _wrong(self, key: str, needed: str) -> NoReturn:
         found = f"metadata {key} is not {needed}" if self.has(key) else f"metadata {key} is missing"
         raise CheckpointError("C019", found, needed=needed, where=self.where)

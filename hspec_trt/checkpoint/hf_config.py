@@ -28,13 +28,16 @@ _ACTIVATIONS: Final = ("silu", "swish")
 _MAX_TOKEN_ID: Final = (1 << 31) - 1
 
 
-def read_target_config(config: JsonObject, generation: JsonObject, *, name: str) -> TargetConfig:
+def read_target_config(
+    config: JsonObject, generation: JsonObject, *, name: str, sources: tuple[str, str] = (CONFIG, GENERATION_CONFIG)
+) -> TargetConfig:
     """The configuration of a target.
 
     Args:
         config: config.json.
         generation: generation_config.json; empty where there is none.
         name: what the target is called in messages and manifests.
+        sources: the files that the two objects are from, for messages.
 
     Returns:
         The configuration, with `embedding_rows` equal to `vocab_size`; the stored embedding may have more.
@@ -42,10 +45,10 @@ def read_target_config(config: JsonObject, generation: JsonObject, *, name: str)
     Raises:
         CheckpointError: C012, C013, C030 to C037, C040; several at once as a `FaultGroup`.
     """
-    fields = Fields(config, CONFIG)
+    fields = Fields(config, sources[0])
     family = find_family(fields)
     _refuse_unsupported(fields)
-    target = _read(fields, Fields(generation, GENERATION_CONFIG, fields.faults), family, name)
+    target = _read(fields, Fields(generation, sources[1], fields.faults), family, name)
     fields.faults.raise_any()
     return target
 

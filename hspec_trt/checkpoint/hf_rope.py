@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from hspec_trt.checkpoint.fields import REQUIRED, Fields
+from hspec_trt.checkpoint.fields import REQUIRED, Fields, shown
 from hspec_trt.config.rope import ROPE_TYPES, RopeConfig, RopeType
 
 MAX_THETA: Final = 1e12
@@ -19,6 +19,7 @@ MAX_FACTOR: Final = 1e4
 MAX_POSITIONS: Final = 1 << 24
 _DEFAULT: Final = RopeConfig()
 _OBJECTS: Final = ("rope_parameters", "rope_scaling")
+_BESIDE: Final = ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings")
 
 
 def read_rope(config: Fields, *, head_dim: int, max_position: int) -> RopeConfig:
@@ -29,23 +30,30 @@ def read_rope(config: Fields, *, head_dim: int, max_position: int) -> RopeConfig
         head_dim: channels of a head.
         max_position: ``max_position_embeddings``, tokens.
     """
-    rope = _object(config)
+    rope = _merged(config)
     kind = _rope_type(rope)
-    theta = _agreed(config, rope, "rope_theta", MAX_THETA, _DEFAULT.theta)
-    share = _agreed(config, rope, "partial_rotary_factor", 1.0, _DEFAULT.partial_rotary_factor)
+    theta = rope.number("rope_theta", 0, MAX_THETA, _DEFAULT.theta)
+    if theta <= 1.0:
+        rope.fault("C032", f"rope_theta is {theta:g}", needed="more than 1", name="rope_theta")
+    share = rope.number("partial_rotary_factor", 0, 1.0, _DEFAULT.partial_rotary_factor)
     rotary_dim = int(head_dim * share)
     if rotary_dim < 2 or rotary_dim % 2:
         rope.fault("C030", f"{rotary_dim} of {head_dim} channels of a head are rotated", needed="an even number")
-    if theta <= 1.0:
-        rope.fault("C032", f"rope_theta is {theta:g}", needed="more than 1", name="rope_theta")
     return _READERS[kind](rope, RopeConfig(kind, theta, partial_rotary_factor=share), max_position)
 
 
-def _object(config: Fields) -> Fields:
+def _merged(config: Fields) -> Fields:
+    """The rope object, with the fields that may also stand beside it."""
     given = [name for name in _OBJECTS if config.has(name)]
     if len(given) == 2 and config.values[given[0]] != config.values[given[1]]:
         config.fault("C030", "rope_parameters and rope_scaling differ", needed="one of them, or the same in both")
-    return config.object(given[0] if given else _OBJECTS[0])
+    rope = config.object(given[0]) if given else Fields({}, config.where, config.faults)
+    beside = {name: config.values[name] for name in _BESIDE if config.has(name)}
+    for name, value in beside.items():
+        if rope.has(name) and rope.values[name] != value:
+            found = f"{name} is {shown(value)}, but {shown(rope.values[name])} in {rope.where}"
+            config.fault("C030", found, needed="one value", name=name)
+    return Fields(rope.values | beside, rope.where, config.faults)
 
 
 def _rope_type(rope: Fields) -> RopeType:
@@ -55,25 +63,16 @@ def _rope_type(rope: Fields) -> RopeType:
     name = next(iter(given.values()), _DEFAULT.rope_type)
     nested = [key for key, value in rope.values.items() if isinstance(value, dict)]
     if nested:
-        rope.fault("C040", f"rope parameters per layer type ({', '.join(nested)})", needed="one set for all layers")
+        rope.fault(
+            "C040", f"rope parameters per layer type ({', '.join(nested)[:80]})", needed="one set for all layers"
+        )
     for kind in ROPE_TYPES:
         if kind == name:
             return kind
     fix = "Its frequencies change with the length of the text, which one compiled table cannot follow"
     fix = fix if name in ("dynamic", "longrope") else ""
-    rope.fault("C040", f"rope scaling {name!r} is not supported", needed=", ".join(ROPE_TYPES), fix=fix)
+    rope.fault("C040", f"rope scaling {name[:80]!r} is not supported", needed=", ".join(ROPE_TYPES), fix=fix)
     return _DEFAULT.rope_type
-
-
-def _agreed(config: Fields, rope: Fields, name: str, high: float, default: float) -> float:
-    """A number that may stand in the rope object or beside it."""
-    outer = config.number(name, 0, high, default)
-    if not rope.has(name):
-        return outer
-    inner = rope.number(name, 0, high)
-    if config.has(name) and inner != outer:
-        config.fault("C030", f"{name} is {outer:g}, but {inner:g} in {rope.where}", needed="one value", name=name)
-    return inner
 
 
 def _plain(rope: Fields, base: RopeConfig, max_position: int) -> RopeConfig:
@@ -103,12 +102,16 @@ def _yarn(rope: Fields, base: RopeConfig, max_position: int) -> RopeConfig:
     # A null factor stands for the ratio of the lengths, a missing one is an error, as in transformers.
     ratio = max_position / original if "factor" in rope.values else REQUIRED
     factor = rope.number("factor", 1, MAX_FACTOR, ratio)
+    fast = rope.number("beta_fast", 0, MAX_FACTOR, base.beta_fast)
+    slow = rope.number("beta_slow", 0, MAX_FACTOR, base.beta_slow)
+    if fast < slow:
+        rope.fault("C030", f"beta_fast {fast:g} is below beta_slow {slow:g}")
     return replace(
         base,
         factor=factor,
         original_max_position=original,
-        beta_fast=rope.number("beta_fast", 0, MAX_FACTOR, base.beta_fast),
-        beta_slow=rope.number("beta_slow", 0, MAX_FACTOR, base.beta_slow),
+        beta_fast=fast,
+        beta_slow=slow,
         attention_factor=_attention_factor(rope, factor),
         truncate=rope.flag("truncate", base.truncate),
     )

@@ -6,6 +6,7 @@ Owns which files of the folder are read. It does not know their formats.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,10 +15,12 @@ from hspec_trt.checkpoint.hf_config import CONFIG, GENERATION_CONFIG, read_targe
 from hspec_trt.checkpoint.json_text import parse_object
 from hspec_trt.checkpoint.shards import open_weights
 from hspec_trt.checkpoint.target_checkpoint import TargetCheckpoint, assemble
+from hspec_trt.checkpoint.tensors import TensorSource
+from hspec_trt.checkpoint.tokenizer_check import TOKENIZER, check_tokenizer
 from hspec_trt.config.target import TargetConfig
+from hspec_trt.errors import Faults
 
 MAX_CONFIG_BYTES: Final = MEBIBYTE
-TOKENIZER: Final = "tokenizer.json"
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 CHAT_TEMPLATE: Final = "chat_template.jinja"
 _TEXT_FILES: Final = {
@@ -39,25 +42,47 @@ def load_folder(path: Path, *, allow_trailing: bool = False) -> TargetCheckpoint
         CheckpointError: see `hspec_trt.checkpoint.codes`; several at once as a `FaultGroup`.
     """
     folder = CheckpointFolder(path)
-    config = read_folder_config(folder)
-    tensors = open_weights(folder, allow_trailing=allow_trailing)
-    return assemble(path, config, tensors, _text_files(folder))
+    files = read_text_files(folder)
+    config: TargetConfig | None = None
+    tensors: Mapping[str, TensorSource] = {}
+    warnings: tuple[str, ...] = ()
+    faults = Faults()
+    with faults.collect():
+        config = folder_config(folder, files)
+        warnings = check_tokenizer(files, folder, config.vocab_size)
+    with faults.collect():
+        tensors = open_weights(folder, allow_trailing=allow_trailing)
+    faults.raise_any()
+    assert config is not None  # else a fault was raised
+    return assemble(path, config, tensors, files, warnings)
 
 
-def read_folder_config(folder: CheckpointFolder) -> TargetConfig:
-    """The target configuration of a folder; no tensor file is opened."""
-    config = parse_object(folder.read(CONFIG, limit=MAX_CONFIG_BYTES), where=CONFIG)
-    generation = {}
-    if folder.has(GENERATION_CONFIG):
-        data = folder.read(GENERATION_CONFIG, limit=MAX_CONFIG_BYTES)
-        generation = parse_object(data, where=GENERATION_CONFIG)
-    return read_target_config(config, generation, name=folder.path.resolve().name)
+def read_text_files(folder: CheckpointFolder) -> dict[str, bytes]:
+    """The configuration and tokenizer files of a folder, each read once.
 
+    A chat template that stands in tokenizer_config.json is given as a file of its own too.
 
-def _text_files(folder: CheckpointFolder) -> dict[str, bytes]:
-    files = {name: folder.read(name, limit=limit) for name, limit in _TEXT_FILES.items() if folder.has(name)}
+    Raises:
+        CheckpointError: C001, C010, C011.
+    """
+    names = {CONFIG: _TEXT_FILES[CONFIG]} | {name: limit for name, limit in _TEXT_FILES.items() if folder.has(name)}
+    files = {name: folder.read(name, limit=limit) for name, limit in names.items()}
     if CHAT_TEMPLATE not in files and TOKENIZER_CONFIG in files:
         template = parse_object(files[TOKENIZER_CONFIG], where=TOKENIZER_CONFIG).get("chat_template")
         if isinstance(template, str):
             files[CHAT_TEMPLATE] = template.encode()
     return files
+
+
+def folder_config(folder: CheckpointFolder, files: Mapping[str, bytes]) -> TargetConfig:
+    """The target configuration of a folder; no tensor file is opened.
+
+    Args:
+        files: from `read_text_files`.
+
+    Raises:
+        CheckpointError: C011 to C013, C030 to C040.
+    """
+    config = parse_object(files[CONFIG], where=CONFIG)
+    generation = parse_object(files[GENERATION_CONFIG], where=GENERATION_CONFIG) if GENERATION_CONFIG in files else {}
+    return read_target_config(config, generation, name=folder.path.resolve().name)

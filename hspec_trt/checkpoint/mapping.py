@@ -6,15 +6,14 @@ Owns the matching and its messages. It does not know which weights a family has 
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
+from hspec_trt.checkpoint.name_lists import listed, nearest
 from hspec_trt.checkpoint.tensors import TensorSource
 from hspec_trt.errors import CheckpointError, Faults
 
-_SHOWN_NAMES: Final = 4
 _NEAREST: Final = 3
 _Source = TypeVar("_Source", bound=TensorSource)
 
@@ -25,6 +24,7 @@ def match_weights(
     *,
     ignored: Sequence[re.Pattern[str]] = (),
     where: str,
+    hint: str = "",
 ) -> dict[str, _Source]:
     """Take the wanted weights out of what a checkpoint holds.
 
@@ -33,6 +33,7 @@ def match_weights(
         found: the checkpoint's tensors by canonical name.
         ignored: anchored patterns of tensors that may stay unused.
         where: the checkpoint, for messages.
+        hint: what to do about weights that are missing, where the caller knows better than the names tell.
 
     Returns:
         The wanted weights, in the order of `wanted`.
@@ -46,7 +47,7 @@ def match_weights(
     if wanted and len(missing) == len(wanted):
         faults.add(_nothing_matched(missing, unused, where))
     elif missing or unused:
-        faults.add(_leftovers(missing, unused, where))
+        faults.add(_leftovers(missing, unused, where, hint))
     for name, shape in wanted.items():
         if name in found:
             with faults.collect():
@@ -65,31 +66,22 @@ def _check_tensor(source: TensorSource, shape: tuple[int, ...], where: str) -> N
         raise CheckpointError("C025", found, needed="a float type", where=where, fix=fix)
 
 
-def _leftovers(missing: list[str], unused: list[str], where: str) -> CheckpointError:
+def _leftovers(missing: list[str], unused: list[str], where: str, hint: str) -> CheckpointError:
     parts = []
     if missing:
-        verb = "weights have" if len(missing) > 1 else "weight has"
-        parts.append(f"{len(missing)} {verb} no source: {_listed(missing)}")
+        parts.append(
+            f"{len(missing)} {'weights have' if len(missing) > 1 else 'weight has'} no source: {listed(missing)}"
+        )
     if unused:
         noun = "tensors" if len(unused) > 1 else "tensor"
-        parts.append(f"{len(unused)} checkpoint {noun} unused: {_listed(unused)}")
-    found = "; ".join(parts)
-    nearest = _nearest(missing[0], unused) if missing else []
-    fix = f"Nearest to {missing[0]}: {', '.join(nearest)}" if nearest else ""
-    return CheckpointError("C020", found, where=where, fix=fix)
+        parts.append(f"{len(unused)} checkpoint {noun} unused: {listed(unused)}")
+    pairs = [(name, nearest(name, unused)) for name in missing[:_NEAREST]]
+    close = "; ".join(f"{name} is like {names[0]}" for name, names in pairs if names)
+    return CheckpointError("C020", "; ".join(parts), where=where, fix=close or (hint if missing else ""))
 
 
 def _nothing_matched(missing: list[str], unused: list[str], where: str) -> CheckpointError:
+    close = nearest(missing[0], unused, count=_NEAREST, cutoff=0.0)
+    fix = f"Nearest to {missing[0]}: {', '.join(close)}" if close else "The checkpoint holds no tensors"
     found = f"0 of {len(missing)} weights matched"
-    nearest = _nearest(missing[0], unused)
-    fix = f"Nearest to {missing[0]}: {', '.join(nearest)}" if nearest else "The checkpoint holds no tensor of use"
     return CheckpointError("C021", found, needed=f"names such as {missing[0]}", where=where, fix=fix)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return ", ".join(names[:_SHOWN_NAMES]) + more
-
-
-def _nearest(name: str, names: Iterable[str]) -> list[str]:
-    return difflib.get_close_matches(name, list(names)[:4096], n=_NEAREST, cutoff=0.5)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeGuard
 
 from hspec_trt.checkpoint.json_text import JsonValue, parse_object
-from hspec_trt.checkpoint.tensors import MappedTensor, map_file
+from hspec_trt.checkpoint.tensors import MappedBytes, MappedTensor, map_file
 from hspec_trt.dtypes import BY_SAFETENSORS
 from hspec_trt.errors import CheckpointError, Faults
 
@@ -44,17 +44,11 @@ def open_safetensors(path: Path, *, allow_trailing: bool = False) -> dict[str, M
     Raises:
         CheckpointError: C003 to C008 and C010, see `hspec_trt.checkpoint.codes`; several at once as a `FaultGroup`.
     """
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as stream:
-            header = _read_header(stream.read(_PREFIX_BYTES), size, path)
-            entries = _parse_header(stream.read(header), path)
-    except OSError as error:
-        raise CheckpointError("C010", f"cannot read {path}: {error.strerror}") from error
-    start = _PREFIX_BYTES + header
-    _check_layout(entries, size - start, path, allow_trailing=allow_trailing)
+    mapped = map_file(path, at_least=_PREFIX_BYTES)
+    start = _PREFIX_BYTES + _header_bytes(mapped, path)
+    entries = _parse_header(mapped[_PREFIX_BYTES:start].tobytes(), path)
+    _check_layout(entries, start, len(mapped), path, allow_trailing=allow_trailing)
     _check_types(entries, path)
-    mapped = map_file(path)
     return {
         entry.name: MappedTensor(
             entry.name,
@@ -69,15 +63,11 @@ def open_safetensors(path: Path, *, allow_trailing: bool = False) -> dict[str, M
     }
 
 
-def _read_header(prefix: bytes, size: int, path: Path) -> int:
+def _header_bytes(mapped: MappedBytes, path: Path) -> int:
     """The header's length, bytes."""
-    if len(prefix) < _PREFIX_BYTES:
-        raise CheckpointError(
-            "C003", f"{path.name} is {size} bytes, a safetensors file has at least 8 (truncated download?)"
-        )
-    length = int.from_bytes(prefix, "little")
-    if length > size - _PREFIX_BYTES:
-        raise CheckpointError("C004", f"header length {length} exceeds file size {size}", where=path.name)
+    length = int.from_bytes(mapped[:_PREFIX_BYTES].tobytes(), "little")
+    if length > len(mapped) - _PREFIX_BYTES:
+        raise CheckpointError("C004", f"header length {length} exceeds file size {len(mapped)}", where=path.name)
     if length > MAX_HEADER_BYTES:
         raise CheckpointError("C004", f"header length {length}", needed=f"at most {MAX_HEADER_BYTES}", where=path.name)
     if length < 2:
@@ -99,12 +89,12 @@ def _parse_header(data: bytes, path: Path) -> list[_Entry]:
 def _parse_entry(name: str, value: JsonValue, path: Path) -> _Entry:
     if isinstance(value, dict):
         dtype, shape, span = value.get("dtype"), value.get("shape"), value.get("data_offsets")
-        if isinstance(dtype, str) and _is_sizes(shape) and _is_sizes(span) and len(span) == 2:
+        if isinstance(dtype, str) and name.isprintable() and _is_sizes(shape) and _is_sizes(span) and len(span) == 2:
             return _Entry(name, dtype, tuple(shape), span[0], span[1])
     raise CheckpointError(
         "C005",
         f"the header entry of {name[:200]!r} is malformed",
-        needed="dtype, shape and data_offsets as strings and whole numbers",
+        needed="a printable name, and dtype, shape and data_offsets",
         where=path.name,
     )
 
@@ -113,22 +103,26 @@ def _is_sizes(value: JsonValue) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 
-def _check_layout(entries: list[_Entry], data_bytes: int, path: Path, *, allow_trailing: bool) -> None:
-    """Refuse a data section that the tensors do not cover exactly, one after the other."""
+def _check_layout(entries: list[_Entry], start: int, size: int, path: Path, *, allow_trailing: bool) -> None:
+    """Refuse a data section that the tensors do not cover exactly, one after the other.
+
+    Args:
+        start: where the data section begins in the file, bytes.
+        size: of the file, bytes.
+    """
     faults, end, last = Faults(), 0, "the header"
     for entry in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
         if entry.begin != end:
             what = "overlaps" if entry.begin < end else "leaves a hole after"
-            found = f"{entry.name!r} at bytes {entry.begin}..{entry.end} {what} {last} (up to {end})"
+            found = f"{entry.name!r} at bytes {entry.begin}..{entry.end} {what} {last}, which ends at {end}"
             faults.add(CheckpointError("C006", found, where=path.name))
         end, last = max(end, entry.end), repr(entry.name)
     faults.raise_any()
-    if end > data_bytes:
-        base = path.stat().st_size - data_bytes
-        found = f"{path.name} is {base + data_bytes} bytes, its header needs {base + end} (truncated download?)"
+    if start + end > size:
+        found = f"{path.name} is {size} bytes, its header needs {start + end} (truncated download?)"
         raise CheckpointError("C003", found)
-    if end < data_bytes and not allow_trailing:
-        found = f"{data_bytes - end} bytes follow the last tensor"
+    if start + end < size and not allow_trailing:
+        found = f"{size - start - end} bytes follow the last tensor"
         raise CheckpointError(
             "C007", found, where=path.name, fix="If they are meant to be there, pass --allow-trailing"
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hspec_trt.checkpoint.gguf_file import is_gguf
 from hspec_trt.checkpoint.gguf_target import load_gguf
 from hspec_trt.checkpoint.hf_target import load_folder
 from hspec_trt.checkpoint.target_checkpoint import TargetCheckpoint
@@ -34,7 +33,5 @@ def load_target(path: Path, *, allow_trailing: bool = False) -> TargetCheckpoint
     if path.is_dir():
         return load_folder(path, allow_trailing=allow_trailing)
     if path.is_file():
-        if is_gguf(path):
-            return load_gguf(path)
-        raise CheckpointError("C010", f"{path} is neither a folder nor a GGUF file", needed="a target checkpoint")
+        return load_gguf(path)
     raise CheckpointError("C010", f"{path} does not exist", needed="a Hugging Face folder or a GGUF file")

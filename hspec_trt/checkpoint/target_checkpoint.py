@@ -19,9 +19,10 @@ from hspec_trt.checkpoint.families import EMBEDDING, HEAD, IGNORED, target_weigh
 from hspec_trt.checkpoint.mapping import match_weights
 from hspec_trt.checkpoint.tensors import TensorSource
 from hspec_trt.config.target import TargetConfig
-from hspec_trt.errors import CheckpointError
+from hspec_trt.errors import CheckpointError, Faults
 
 _COMPARED_ROWS: Final = 1024
+_TIE_HINT: Final = f"If the embedding is also the head ({HEAD}), set tie_word_embeddings to true in config.json"
 
 
 @dataclass(frozen=True)
@@ -59,22 +60,27 @@ def assemble(
     Raises:
         CheckpointError: C020 to C025, C034; several at once as a `FaultGroup`.
     """
-    where = path.name
-    config = replace(config, embedding_rows=_embedding_rows(config, found, where))
+    faults = Faults()
+    config = replace(config, embedding_rows=_embedding_rows(config, found, path.name, faults))
     if config.tie_word_embeddings and HEAD in found and EMBEDDING in found:
-        _check_tied(found[EMBEDDING], found[HEAD], where)
+        with faults.collect():
+            _check_tied(found[EMBEDDING], found[HEAD], path.name)
         found = {name: source for name, source in found.items() if name != HEAD}
-    tensors = match_weights(target_weights(config), found, ignored=IGNORED, where=where)
+    hint = "" if config.tie_word_embeddings or HEAD in found else _TIE_HINT
+    tensors: Mapping[str, TensorSource] = {}
+    with faults.collect():
+        tensors = match_weights(target_weights(config), found, ignored=IGNORED, where=path.name, hint=hint)
+    faults.raise_any()
     return TargetCheckpoint(path, config, tensors, text_files, (*warnings, *_type_notes(tensors)))
 
 
-def _embedding_rows(config: TargetConfig, found: Mapping[str, TensorSource], where: str) -> int:
+def _embedding_rows(config: TargetConfig, found: Mapping[str, TensorSource], where: str, faults: Faults) -> int:
     if EMBEDDING not in found or len(found[EMBEDDING].shape) != 2:
         return config.vocab_size
     rows = found[EMBEDDING].shape[0]
     if rows < config.vocab_size:
-        found_text, needed = f"{EMBEDDING} has {rows} rows", f"at least vocab_size, {config.vocab_size}"
-        raise CheckpointError("C034", found_text, needed=needed, where=where)
+        needed = f"at least vocab_size, {config.vocab_size}"
+        faults.add(CheckpointError("C034", f"{EMBEDDING} has {rows} rows", needed=needed, where=where))
     return rows
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hspec_trt.dtypes import DType
+from hspec_trt.errors import CheckpointError
 
 MappedBytes = NDArray[np.uint8]
 """A whole file, mapped read-only; its pages are loaded when touched."""
@@ -64,10 +65,20 @@ class MappedTensor:
         return replace(self, name=name)
 
 
-def map_file(path: Path) -> MappedBytes:
-    """Map a non-empty file read-only as uint8 ``[size]``.
+def map_file(path: Path, *, at_least: int = 1) -> MappedBytes:
+    """Map a file read-only as uint8 ``[size]``.
+
+    Args:
+        at_least: bytes that such a file must have.
 
     Raises:
-        OSError: the file cannot be opened.
+        CheckpointError: C003 for a file that is shorter, C010 for one that the system cannot map.
     """
-    return np.memmap(path, dtype=np.uint8, mode="r")
+    try:
+        size = path.stat().st_size
+        if size < at_least:
+            found = f"{path.name} is {size} bytes, such a file has at least {at_least} (truncated download?)"
+            raise CheckpointError("C003", found)
+        return np.memmap(path, dtype=np.uint8, mode="r")
+    except OSError as error:
+        raise CheckpointError("C010", f"cannot map {path}: {error.strerror}") from error
