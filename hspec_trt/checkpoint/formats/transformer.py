@@ -57,11 +57,12 @@ class DraftTransformer:
     mlp_bias: bool
 
 
-def read_transformer(source: DrafterSource, fields: Fields) -> DraftTransformer:
+def read_transformer(source: DrafterSource, fields: Fields, *, fewest_layers: int = 1) -> DraftTransformer:
     """Read the draft layers' configuration; faults (C030 to C040, D113, D114, D131, D132) are noted in `source`.
 
     Args:
         fields: the object that holds it: ``transformer_layer_config``, or config.json itself in the original formats.
+        fewest_layers: layers that a drafter of this kind has at least.
     """
     model_type = fields.text("model_type", "")
     if model_type not in MODEL_TYPES:
@@ -70,7 +71,7 @@ def read_transformer(source: DrafterSource, fields: Fields) -> DraftTransformer:
         )
     if fields.text("hidden_act", "silu") != "silu":
         source.fault("D132", f"hidden_act {fields.text('hidden_act')[:80]!r}", needed="silu", name="hidden_act")
-    num_layers = fields.integer("num_hidden_layers", 1, MAX_DRAFT_LAYERS)
+    num_layers = fields.integer("num_hidden_layers", fewest_layers, MAX_DRAFT_LAYERS)
     transformer = DraftTransformer(
         model_type=model_type,
         sizes=_sizes(fields, model_type),
