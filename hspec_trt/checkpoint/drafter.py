@@ -22,11 +22,12 @@ from hspec_trt.checkpoint.files import CheckpointFolder
 from hspec_trt.checkpoint.formats import find_reader
 from hspec_trt.checkpoint.formats.layout import DrafterLayout, DrafterSource
 from hspec_trt.checkpoint.formats.weights import INTEGER_TENSORS
-from hspec_trt.checkpoint.hf_target import MAX_CONFIG_BYTES, TOKENIZER
+from hspec_trt.checkpoint.hf_target import MAX_CONFIG_BYTES
 from hspec_trt.checkpoint.json_text import parse_object
 from hspec_trt.checkpoint.shards import open_weights
 from hspec_trt.checkpoint.target_checkpoint import TargetCheckpoint
 from hspec_trt.checkpoint.tensors import TensorSource
+from hspec_trt.checkpoint.tokenizer_check import TOKENIZER
 from hspec_trt.checkpoint.tokenizer_match import MAX_TOKENIZER_BYTES, check_same_tokens
 from hspec_trt.config.drafter import DrafterConfig
 from hspec_trt.config.drafter_options import DrafterOptions
