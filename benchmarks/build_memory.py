@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from benchmarks.checkpoints import QWEN3_0_6B, random_checkpoint
+from benchmarks.memory import memory_status
 
 
 def _peak_of(command: list[str]) -> tuple[float, int]:
@@ -30,13 +31,6 @@ def _peak_of(command: list[str]) -> tuple[float, int]:
     return time.perf_counter() - start, usage.ru_maxrss * 1024
 
 
-def _status(key: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(key + ":"):
-            return int(line.split()[1]) * 1024
-    raise KeyError(key)
-
-
 def _load(engine: Path, prepack: str) -> None:
     from hspec_trt import LLM, SamplingParams
 
@@ -44,8 +38,9 @@ def _load(engine: Path, prepack: str) -> None:
     llm = LLM(engine, prepack=prepack)
     list(llm.generate([[1, 2, 3]], SamplingParams(max_tokens=2, temperature=0.0)))
     print(
-        f"  loaded ({prepack}) in {time.perf_counter() - start:.1f} s: anonymous {_status('RssAnon') / 1e6:.0f} MB, "
-        f"file-backed {_status('RssFile') / 1e6:.0f} MB"
+        f"  loaded ({prepack}) in {time.perf_counter() - start:.1f} s: "
+        f"anonymous {memory_status('RssAnon') / 1e6:.0f} MB, "
+        f"file-backed {memory_status('RssFile') / 1e6:.0f} MB"
     )
 
 

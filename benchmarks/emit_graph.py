@@ -11,7 +11,6 @@ only imports the same modules.
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.checkpoints import QWEN3_0_6B, random_checkpoint
+from benchmarks.memory import memory_status
 
 
 def _child(folder: Path | None) -> None:
@@ -28,6 +28,7 @@ def _child(folder: Path | None) -> None:
     from hspec_trt.bundle import Manifest, plan_weights
     from hspec_trt.checkpoint.target import load_target
     from hspec_trt.config.build import BuildConfig
+    from hspec_trt.dtypes import FLOAT32
     from hspec_trt.graph.step import build_step
     from hspec_trt.graph.weights import engine_weights
     from hspec_trt.pipeline import settle_limits
@@ -38,12 +39,12 @@ def _child(folder: Path | None) -> None:
         config = BuildConfig()
         limits = settle_limits(config, target.config, None)
         config = replace(config, max_seq_len=limits.max_seq_len, num_drafts=limits.num_drafts)
-        stored = plan_weights(engine_weights(target, None, config))
+        stored = plan_weights(engine_weights(target.tensors, None, target.config, None, FLOAT32))
         graph = ir.to_proto(build_step(target.config, None, config, stored)).SerializeToString()
         manifest = Manifest("onnxruntime", "float32", target.config, None, limits, (), (), {}).to_json()
         assert graph and manifest
     seconds = time.perf_counter() - start
-    print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    print(seconds, memory_status("VmHWM"))
 
 
 def _measure(folder: Path | None) -> tuple[float, float]:

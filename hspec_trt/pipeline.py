@@ -1,2 +1,214 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main path of a build on one screen: checkpoint, graph, engine, bundle."""
+"""The main path of a build on one screen: checkpoints, limits, graph, weights, engine, folder.
+
+Owns the order of the steps and the checks between them; each step's substance lives in its own layer.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from hspec_trt import __version__, contract, dtypes
+from hspec_trt.bundle import (
+    Artifact,
+    Manifest,
+    StoredTensor,
+    WeightSource,
+    check_output,
+    new_folder,
+    plan_weights,
+    record_file,
+    write_weights,
+)
+from hspec_trt.bundle.manifest import MANIFEST_FILE
+from hspec_trt.bundle.weights import WEIGHTS_FILE, total_bytes
+from hspec_trt.checkpoint.drafter import DrafterCheckpoint, load_drafter
+from hspec_trt.checkpoint.target import TargetCheckpoint, load_target
+from hspec_trt.config.build import BuildConfig, EngineLimits
+from hspec_trt.config.drafter import DrafterConfig
+from hspec_trt.config.target import TargetConfig
+from hspec_trt.errors import BuildError, Faults
+from hspec_trt.graph.step import build_step
+from hspec_trt.graph.weights import engine_weights
+from hspec_trt.progress import SILENT, Progress
+
+GRAPH_FILE = "graph.onnx"
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What a build made.
+
+    Attributes:
+        weight_bytes: size of the weights file.
+        notes: lines that explain the engine, as kept in the manifest.
+    """
+
+    output: Path
+    manifest: Manifest
+    weight_bytes: int
+    notes: tuple[str, ...]
+
+
+def build(
+    target_path: Path,
+    drafter_path: Path | None,
+    output: Path,
+    config: BuildConfig,
+    *,
+    force: bool = False,
+    progress: Progress = SILENT,
+) -> BuildReport:
+    """Build an engine folder.
+
+    Args:
+        target_path: a Hugging Face folder or a GGUF file.
+        drafter_path: a drafter folder; None builds the target alone.
+        output: the folder to make.
+        force: replace an engine that is there; it survives until the new one is whole.
+
+    Raises:
+        CheckpointError, DrafterError, BuildError: what is wrong, before anything expensive where that can be known.
+        MemoryError: the machine has too little memory.
+    """
+    check_output(output, force=force)
+    progress.stage("read checkpoints")
+    target = load_target(target_path)
+    drafter = None if drafter_path is None else load_drafter(drafter_path, target)
+    notes = _announce(target, drafter, progress)
+    limits = settle_limits(config, target.config, None if drafter is None else drafter.config)
+    config = replace(config, max_seq_len=limits.max_seq_len, num_drafts=limits.num_drafts)
+
+    sources = engine_weights(
+        target.tensors,
+        None if drafter is None else drafter.tensors,
+        target.config,
+        None if drafter is None else drafter.config,
+        dtypes.BY_NAME[config.dtype],
+    )
+    stored = plan_weights(sources)
+    check_disk(output, total_bytes(stored))
+    with new_folder(output, force=force) as folder:
+        progress.stage("emit graph")
+        model = build_step(target.config, None if drafter is None else drafter.config, config, stored)
+        (folder / GRAPH_FILE).write_bytes(ir.to_proto(model).SerializeToString())
+        _write_weights(folder, sources, stored, progress)
+        for name, content in target.text_files.items():
+            if name != MANIFEST_FILE:
+                (folder / name).write_bytes(content)
+        manifest = Manifest(
+            backend=config.backend,
+            dtype=config.dtype,
+            target=target.config,
+            drafter=None if drafter is None else drafter.config,
+            limits=limits,
+            ops=used_ops(model),
+            artifacts=(Artifact(config.backend, GRAPH_FILE),),
+            files={path.name: record_file(path) for path in sorted(folder.iterdir())},
+            notes=notes,
+            hspec_trt_version=__version__,
+        )
+        (folder / MANIFEST_FILE).write_bytes(manifest.to_json())
+        progress.stage("sync to disk")
+    return BuildReport(output, manifest, total_bytes(stored), notes)
+
+
+def _announce(target: TargetCheckpoint, drafter: DrafterCheckpoint | None, progress: Progress) -> tuple[str, ...]:
+    notes = [*target.warnings]
+    if drafter is not None:
+        notes += [*drafter.notes, *drafter.warnings]
+    for note in notes:
+        progress.note(note)
+    return tuple(notes)
+
+
+def settle_limits(config: BuildConfig, target: TargetConfig, drafter: DrafterConfig | None) -> EngineLimits:
+    """Fill what the user left open and check what was asked, all faults together.
+
+    Raises:
+        BuildError: B020 to B026, each naming the option, its value and the range.
+    """
+    max_seq_len = config.max_seq_len or target.max_position
+    trained = drafter.num_drafts if drafter is not None else 7
+    num_drafts = trained if config.num_drafts is None else config.num_drafts
+    faults = Faults()
+    for ok, code, found, needed, option in (
+        (config.max_batch_size >= 1, "B021", config.max_batch_size, "1 or more", "--max-batch-size"),
+        (
+            2 <= max_seq_len <= target.max_position,
+            "B022",
+            max_seq_len,
+            f"2 to {target.max_position}, the target's own limit",
+            "--max-seq-len",
+        ),
+        (
+            config.page_size in contract.PAGE_SIZES,
+            "B023",
+            config.page_size,
+            f"one of {contract.PAGE_SIZES}",
+            "--page-size",
+        ),
+        (
+            (0 if drafter is None else 1) <= num_drafts <= (trained if drafter is not None else 15),
+            "B024",
+            num_drafts,
+            f"1 to {trained}, what the drafter was trained for" if drafter is not None else "0 to 15",
+            "--num-drafts",
+        ),
+        (
+            config.backend != "onnxruntime" or config.dtype == "float32",
+            "B025",
+            config.dtype,
+            "float32: ONNX Runtime computes neither bfloat16 nor, at full speed, float16 on a CPU",
+            "--dtype",
+        ),
+        (config.max_num_tokens >= 1, "B026", config.max_num_tokens, "1 or more", "--max-num-tokens"),
+    ):
+        if not ok:
+            faults.add(BuildError(code, f"{option} is {found}", needed=needed))
+    width = num_drafts + 1
+    if config.max_batch_size * width > config.max_num_tokens and not faults.found:
+        faults.add(
+            BuildError(
+                "B020",
+                f"batch {config.max_batch_size} x verify width {width} = {config.max_batch_size * width} tokens "
+                f"> --max-num-tokens {config.max_num_tokens}",
+                fix=f"Lower --max-batch-size to {config.max_num_tokens // width} or raise --max-num-tokens",
+            )
+        )
+    faults.raise_any()
+    return EngineLimits(config.max_batch_size, max_seq_len, config.max_num_tokens, config.page_size, num_drafts)
+
+
+def check_disk(output: Path, needed: int) -> None:
+    """Refuse a build whose files cannot fit.
+
+    Raises:
+        BuildError: B011 with the bytes needed and free.
+    """
+    free = shutil.disk_usage(output.absolute().parent).free
+    if free < needed + (64 << 20):
+        raise BuildError(
+            "B011",
+            f"{free / 2**20:.0f} MiB of disk are free",
+            needed=f"{needed / 2**20 + 64:.0f} MiB",
+            where=str(output.absolute().parent),
+            fix="Free some space or choose another --output",
+        )
+
+
+def _write_weights(
+    folder: Path, sources: Sequence[WeightSource], stored: dict[str, StoredTensor], progress: Progress
+) -> None:
+    progress.stage("write weights", sum(tensor.nbytes for tensor in stored.values()))
+    write_weights(folder / WEIGHTS_FILE, sources, progress.advance)
+
+
+def used_ops(model: ir.Model) -> tuple[str, ...]:
+    """Custom ops that a graph calls, sorted."""
+    return tuple(sorted({node.op_type for node in model.graph if node.domain == contract.OP_DOMAIN}))

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``hspec-trt build``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import click
+
+from hspec_trt import dtypes
+from hspec_trt.cli.display import OUT, Bars, bytes_text
+from hspec_trt.config.build import BACKENDS, Backend, BuildConfig
+from hspec_trt.pipeline import BuildReport, build
+
+_DEFAULTS = BuildConfig()
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(name="build", short_help="Build an engine folder.")
+@click.option("--target", required=True, type=_PATH, help="Hugging Face folder or GGUF file of the target.")
+@click.option("--drafter", type=_PATH, help="Folder of the drafter; without it the engine has the target alone.")
+@click.option("--output", required=True, type=_PATH, help="Engine folder to make.")
+@click.option("--backend", type=click.Choice(BACKENDS), default=_DEFAULTS.backend, show_default=True)
+@click.option(
+    "--dtype",
+    type=click.Choice([d.name for d in (dtypes.FLOAT32, dtypes.FLOAT16, dtypes.BFLOAT16)]),
+    help="Type of weights, activations and pages [default: float32 on a CPU, bfloat16 on a GPU].",
+)
+@click.option("--max-batch-size", type=int, default=_DEFAULTS.max_batch_size, show_default=True, help="Rows a step.")
+@click.option("--max-seq-len", type=int, help="Prompt plus new tokens of a request [default: the target's limit].")
+@click.option(
+    "--max-num-tokens", type=int, default=_DEFAULTS.max_num_tokens, show_default=True, help="Tokens of one step."
+)
+@click.option("--page-size", type=int, default=_DEFAULTS.page_size, show_default=True, help="Tokens a KV page holds.")
+@click.option("--num-drafts", type=int, help="Drafts a step [default: what the drafter was trained for].")
+@click.option("--force", is_flag=True, help="Replace an engine folder that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def build_command(
+    target: Path,
+    drafter: Path | None,
+    output: Path,
+    backend: Backend,
+    dtype: str | None,
+    max_batch_size: int,
+    max_seq_len: int | None,
+    max_num_tokens: int,
+    page_size: int,
+    num_drafts: int | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Build an engine folder from a target and a drafter.
+
+    Everything cheap is checked before the first expensive step. The folder appears whole or not at all.
+    """
+    config = BuildConfig(
+        backend=backend,
+        dtype=dtype or (_DEFAULTS.dtype if backend == "onnxruntime" else dtypes.BFLOAT16.name),
+        max_batch_size=max_batch_size,
+        max_seq_len=max_seq_len,
+        max_num_tokens=max_num_tokens,
+        page_size=page_size,
+        num_drafts=num_drafts,
+    )
+    start = time.monotonic()
+    with Bars(quiet=as_json) as bars:
+        report = build(target, drafter, output, config, force=force, progress=bars)
+    seconds = time.monotonic() - start
+    if as_json:
+        click.echo(json.dumps(_plain(report, seconds), indent=2))
+    else:
+        OUT.print(
+            f"built {report.output} in {seconds:.1f} s: {report.manifest.backend}, {report.manifest.dtype}, "
+            f"weights {bytes_text(report.weight_bytes)}, up to {report.manifest.limits.num_drafts} drafts a step",
+            markup=False,
+        )
+
+
+def _plain(report: BuildReport, seconds: float) -> dict[str, object]:
+    return {
+        "output": str(report.output),
+        "backend": report.manifest.backend,
+        "dtype": report.manifest.dtype,
+        "seconds": round(seconds, 3),
+        "weight_bytes": report.weight_bytes,
+        "notes": list(report.notes),
+    }
