@@ -67,14 +67,14 @@ class CheckpointFolder:
         """
         path = self.resolve(name, named_by=named_by)
         try:
+            size = path.stat().st_size
+            if size > limit:
+                found = f"{self.path / name} is {size} bytes"
+                raise CheckpointError("C011", found, needed=f"at most {limit} bytes", where=named_by)
             with path.open("rb") as stream:
-                data = stream.read(limit + 1)
+                return stream.read(size)
         except OSError as error:
             raise CheckpointError("C010", f"cannot read {self.path / name}: {error.strerror}") from error
-        if len(data) > limit:
-            size = path.stat().st_size
-            raise CheckpointError("C011", f"{self.path / name} is {size} bytes", needed=f"at most {limit} bytes")
-        return data
 
     def _roots(self) -> list[Path]:
         root = Path(os.path.realpath(self.path))
