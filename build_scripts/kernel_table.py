@@ -84,6 +84,11 @@ def _args_struct(spec: KernelSpec) -> str:
     )
 
 
+def _info(spec: KernelSpec) -> str:
+    names = ", ".join(f'"{name}"' for name in spec.key)
+    return f'    {{"{spec.name}", {len(spec.key)}, {{{{{names}}}}}}},'
+
+
 def render_header() -> str:
     """kernel_table.h: depends on catalog.py and geometry.py only, not on what was compiled."""
     ids = ",\n".join(f"  k{camel(name)}" for name in KERNELS)
@@ -92,6 +97,7 @@ def render_header() -> str:
         f"inline constexpr int k{camel(name.lower())} = {getattr(geometry, name)};" for name in _CONSTANTS
     )
     structs = "\n".join(_args_struct(spec) for spec in KERNELS.values())
+    infos = "\n".join(_info(spec) for spec in KERNELS.values())
     return f"""{_HEAD}#pragma once
 
 #include <array>
@@ -108,6 +114,17 @@ enum class KernelDType : int {{ {dtypes} }};
 
 {constants}
 inline constexpr int kMaxKey = {MAX_KEY};
+
+struct KernelInfo {{
+  const char* name;
+  int keyLength;
+  std::array<const char*, kMaxKey> keyNames;
+}};
+
+// By KernelId.
+inline constexpr KernelInfo kKernelInfos[] = {{
+{infos}
+}};
 
 struct KernelVariant {{
   KernelId kernel;
