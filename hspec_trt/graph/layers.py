@@ -98,7 +98,7 @@ def swiglu(s: Scope, x: ir.Value, prefix: str) -> ir.Value:
 
 @dataclass(frozen=True)
 class RotaryTables:
-    """cos and sin of one step, float32 [rows, length, rotary_dim / 2]."""
+    """cos and sin of one step, float32 [tokens, 1, rotary_dim / 2]."""
 
     cos: ir.Value
     sin: ir.Value
@@ -106,21 +106,22 @@ class RotaryTables:
 
 
 def rotary_tables(s: Scope, positions: ir.Value, rope: RopeConfig, head_dim: int) -> RotaryTables:
-    """Tables for positions int32 [rows, length]."""
+    """Tables for positions int32 [tokens]."""
     g = s.builder
     inverse = g.f32(rope.inverse_frequencies(head_dim)[None, None, :])
-    angle = g.op("Mul", g.unsqueeze(g.cast(positions, ir.DataType.FLOAT), 2), inverse)
+    angle = g.op("Mul", g.unsqueeze(g.cast(positions, ir.DataType.FLOAT), 1, 2), inverse)
     cos, sin = g.op("Cos", angle), g.op("Sin", angle)
     if rope.attention_scaling != 1.0:
         cos, sin = (g.op("Mul", table, g.f32(rope.attention_scaling)) for table in (cos, sin))
     return RotaryTables(cos, sin, rope.rotary_dim(head_dim))
 
 
-def rotate(s: Scope, x: ir.Value, tables: RotaryTables, num_heads: int, head_dim: int) -> ir.Value:
-    """Half-split rotation of the first `rotary_dim` channels of each head; x [rows, length, heads * d]."""
+def rotate(s: Scope, x: ir.Value, tables: RotaryTables, head_dim: int) -> ir.Value:
+    """Half-split rotation of the first `rotary_dim` channels of each head; x [tokens, heads, 1, d]."""
+    # Each token is a sequence of its own: the op needs no transpose, and (unlike its form with three dims, which
+    # TensorRT reshapes by -1) it takes a step without tokens.
     rotary_dim = 0 if tables.rotary_dim == head_dim else tables.rotary_dim  # 0: the whole head
-    wide = s.cast(x, FLOAT32)
     turned = s.builder.op(
-        "RotaryEmbedding", wide, tables.cos, tables.sin, num_heads=num_heads, rotary_embedding_dim=rotary_dim
+        "RotaryEmbedding", s.cast(x, FLOAT32), tables.cos, tables.sin, rotary_embedding_dim=rotary_dim
     )
     return s.cast(turned, s.dtype)

@@ -66,8 +66,7 @@ class _Decoder:
         self, s: Scope, config: TargetConfig, inputs: Mapping[str, ir.Value], rows: PackedRows, page_size: int
     ) -> None:
         self.s, self.config, self.inputs, self.rows, self.page_size = s, config, inputs, rows, page_size
-        positions = s.builder.unsqueeze(rows.token_positions, 0)
-        self.tables: RotaryTables = rotary_tables(s, positions, config.rope, config.head_dim)
+        self.tables: RotaryTables = rotary_tables(s, rows.token_positions, config.rope, config.head_dim)
 
     def layer(self, layer: int, x: ir.Value) -> tuple[ir.Value, ir.Value]:
         """h^(layer) [N, H] to h^(layer + 1), and the layer's pages."""
@@ -110,5 +109,5 @@ class _Decoder:
         if self.config.qk_norm:
             heads = g.reshape(projected, -1, num_heads, head_dim)
             projected = rms_norm(s, heads, f"{prefix}.{which}_norm.weight", self.config.rms_norm_eps)
-        flat = g.reshape(projected, 1, -1, num_heads * head_dim)
-        return g.reshape(rotate(s, flat, self.tables, num_heads, head_dim), -1, num_heads, head_dim)
+        turned = rotate(s, g.reshape(projected, -1, num_heads, 1, head_dim), self.tables, head_dim)
+        return g.reshape(turned, -1, num_heads, head_dim)

@@ -37,8 +37,8 @@ class _Pass:
         self.block = step.num_drafts + 1 if causal else config.block_size
         slots = self.g.i32([list(range(self.block))])
         positions = self.g.op("Add", self.g.unsqueeze(step.anchor_positions, 1), slots)
-        self.tables = rotary_tables(self.s, positions, config.rope, config.head_dim)
         self.lines = self.g.op("Mul", step.num_rows, self.g.i64([self.block]))
+        self.tables = rotary_tables(self.s, self.g.reshape(positions, self.lines), config.rope, config.head_dim)
 
     def drafts(self) -> ir.Value:
         config, g, s = self.config, self.g, self.s
@@ -177,5 +177,7 @@ class _Pass:
         if config.use_qk_norm:
             heads = self._blocked(projected, num_heads, config.head_dim)
             projected = rms_norm(s, heads, f"{attn}.{which}_norm.weight", config.rms_norm_eps)
-        flat = self._blocked(projected, num_heads * config.head_dim)
-        return self._blocked(rotate(s, flat, self.tables, num_heads, config.head_dim), num_heads, config.head_dim)
+        turned = rotate(
+            s, self.g.reshape(projected, self.lines, num_heads, 1, config.head_dim), self.tables, config.head_dim
+        )
+        return self._blocked(turned, num_heads, config.head_dim)
