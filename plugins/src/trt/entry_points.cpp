@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What TensorRT looks up in a plugin library: one creator an op, and the logger.
+#include <NvInferRuntime.h>
+
+#include <array>
+#include <new>
+
+#include "core/registry.h"
+#include "trt/fields.h"
+#include "trt/logger.h"
+#include "trt/op_plugin.h"
+
+namespace hspec_trt {
+namespace {
+
+class OpCreator final : public nvinfer1::IPluginCreatorV3One {
+  public:
+    explicit OpCreator(OpDefinition const& definition)
+        : definition_(definition),
+          fields_(fieldsOf(definition.spec, nullptr)),
+          fieldCollection_{static_cast<int32_t>(fields_.size()), fields_.data()} {}
+
+    // The same fields carry a node's attributes (build) and a stored plugin's (run time).
+    nvinfer1::IPluginV3* createPlugin(nvinfer1::AsciiChar const* name, nvinfer1::PluginFieldCollection const* fields,
+                                      nvinfer1::TensorRTPhase /*phase*/) noexcept override {
+        AttributeWords attributes{};
+        OpRules rules;
+        Status const status = read(*fields, &attributes, &rules);
+        if (!status.isOk()) {
+            logError(status.within(name).message());
+            return nullptr;
+        }
+        return new (std::nothrow) OpPlugin(definition_, attributes, std::move(rules));
+    }
+
+    nvinfer1::PluginFieldCollection const* getFieldNames() noexcept override { return &fieldCollection_; }
+    nvinfer1::AsciiChar const* getPluginName() const noexcept override { return definition_.spec.name; }
+    nvinfer1::AsciiChar const* getPluginVersion() const noexcept override { return contract::kPluginVersion; }
+    nvinfer1::AsciiChar const* getPluginNamespace() const noexcept override { return contract::kOpDomain; }
+
+  private:
+    Status read(nvinfer1::PluginFieldCollection const& fields, AttributeWords* attributes, OpRules* rules) const {
+        HSPEC_TRT_RETURN_IF_ERROR(readFields(definition_.spec, fields, attributes));
+        HSPEC_TRT_RETURN_IF_ERROR(definition_.checkAttributes(*attributes).within(definition_.spec.name));
+        return OpRules::create(definition_.spec, *attributes, rules);
+    }
+
+    OpDefinition const& definition_;
+    std::vector<nvinfer1::PluginField> fields_;
+    nvinfer1::PluginFieldCollection fieldCollection_;
+};
+
+}  // namespace
+}  // namespace hspec_trt
+
+extern "C" __attribute__((visibility("default"))) nvinfer1::IPluginCreatorInterface* const* getCreators(
+    int32_t& nbCreators) {
+    using hspec_trt::OpCreator;
+    static std::array<OpCreator, hspec_trt::kNumOps> creators{
+        OpCreator(hspec_trt::pagedAttention()), OpCreator(hspec_trt::sharedKvAttention()),
+        OpCreator(hspec_trt::mamba2BlockScan()), OpCreator(hspec_trt::sampleTokens())};
+    static std::array<nvinfer1::IPluginCreatorInterface*, hspec_trt::kNumOps> const list{&creators[0], &creators[1],
+                                                                                         &creators[2], &creators[3]};
+    nbCreators = static_cast<int32_t>(list.size());
+    return list.data();
+}
+
+extern "C" __attribute__((visibility("default"))) void setLoggerFinder(nvinfer1::ILoggerFinder* finder) {
+    hspec_trt::useLoggerFinder(finder);
+}
