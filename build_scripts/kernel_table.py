@@ -42,8 +42,8 @@ class CompiledKernel:
         dtype: a name of `hspec_trt.dtypes`, or ``none``.
         key: the constants named by the kernel's spec, in order.
         ptx: whether `code` is PTX text rather than a cubin.
-        registers: of one thread; 0 for PTX.
-        spill_bytes: loads and stores of spilled registers of one thread; 0 for PTX.
+        registers: of one thread, as ptxas gives it for `sm`.
+        spill_bytes: stores and loads of spilled registers of one thread, likewise.
     """
 
     kernel: str

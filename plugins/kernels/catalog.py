@@ -230,6 +230,7 @@ SAMPLE_PICK: Final = KernelSpec(
     """),
     key=("VOCAB_ALIGN",),
     typed=False,
+    num_warps=8,
 )
 
 SAMPLE_FINISH: Final = KernelSpec(

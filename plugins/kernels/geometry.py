@@ -49,6 +49,12 @@ def verify_tiles(group: int, verify_width: int) -> tuple[int, ...]:
     return tuple(sorted({tile_rows(group), tile_rows(group * verify_width)}))
 
 
+def pick_tile(tiles: tuple[int, ...], group: int, longest_query: int) -> int:
+    """The least of an engine's tiles that holds rows of `longest_query` tokens, else the greatest."""
+    fitting = [tile for tile in tiles if tile // group >= longest_query]
+    return min(fitting, default=max(tiles))
+
+
 def num_splits(rows: int, num_kv_heads: int, longest: int, multiprocessors: int) -> int:
     """Parts into which the key range of each row is cut, so that a few rows fill the GPU.
 
