@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import time
 from collections.abc import Sequence as SequenceOf
@@ -16,7 +17,7 @@ from hspec_trt.runtime.checks import MAX_SEED, check_params, check_prompt
 from hspec_trt.runtime.commit import REASONS, Committed, Committer
 from hspec_trt.runtime.detokenizer import Decoder, TextStream
 from hspec_trt.runtime.drafting import DraftPolicy
-from hspec_trt.runtime.lookup import NgramIndex
+from hspec_trt.runtime.lookup import HostDrafts, NgramIndex
 from hspec_trt.runtime.options import SchedulerOptions
 from hspec_trt.runtime.packing import pack
 from hspec_trt.runtime.request import NO_SLOT, Sequence, Sink, Update
@@ -50,7 +51,7 @@ class EngineCore:
         self.stats = RuntimeStats()
         self.policy = DraftPolicy(session.limits.num_drafts, session.limits.has_drafter)
         self._committer = Committer(self.scheduler.table, eos_ids)
-        self._next_number = 0
+        self._numbers = itertools.count(1)
 
     def make(
         self,
@@ -61,11 +62,13 @@ class EngineCore:
         streaming: bool = False,
         priority: int = 0,
         index: int = 0,
+        host_drafts: HostDrafts | None = None,
     ) -> Sequence:
         """Check one request and make its sequence, which `add` puts in the line.
 
         Args:
             index: which of the request's `n` answers.
+            host_drafts: makes the drafts, in place of what the options say.
 
         Raises:
             RequestError: R1xx, R2xx.
@@ -81,9 +84,10 @@ class EngineCore:
         seed = secrets.randbelow(MAX_SEED) if params.seed is None else (params.seed + index) % MAX_SEED
         eos_ids = frozenset() if params.ignore_eos else self._eos_ids
         source = params.draft_source or ("drafter" if limits.has_drafter else "prompt_lookup")
-        self._next_number += 1
+        if host_drafts is None and source != "drafter" and params.drafts != "off":
+            host_drafts = NgramIndex()
         return Sequence(
-            number=self._next_number,
+            number=next(self._numbers),
             tokens=np.array(prompt_ids, np.int32),
             prompt_len=len(prompt_ids),
             end_len=len(prompt_ids) + min(params.max_tokens or room, room),
@@ -93,7 +97,7 @@ class EngineCore:
             sink=sink,
             streaming=streaming,
             text=TextStream(self._decoder, params.stop) if params.stop and self._decoder else None,
-            lookup=NgramIndex() if source != "drafter" and params.drafts != "off" else None,
+            lookup=host_drafts,
             uses_drafter=source != "prompt_lookup" and limits.has_drafter,
             priority=priority,
         )

@@ -1,15 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prompt-lookup drafts: what followed the last time the text ended like this. Needs no drafter and no weights."""
+"""Drafts made on the host: by looking up what followed the last time the text ended like this, or by a script."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 NGRAM_SIZES: Final = (4, 3, 2)
 """Lengths of the text's end that are looked for, longest first."""
+
+
+class HostDrafts(Protocol):
+    """A source of drafts that needs no engine; the engine verifies whatever drafts a row carries."""
+
+    def propose(self, tokens: NDArray[np.int32], limit: int) -> NDArray[np.int32]:
+        """Drafts for a text: int32 ``[0..limit]``.
+
+        Args:
+            tokens: int32 ``[n]``, prompt and output; each call extends the text of the one before.
+            limit: drafts wanted at most.
+        """
+
+
+class ScriptedDrafts:
+    """Right for so many drafts and then wrong, given the text that will come: forces accepted lengths.
+
+    Args:
+        text: int32 ``[n]``, prompt and the output that is known to follow.
+        right: drafts that are right, 0 to G.
+    """
+
+    def __init__(self, text: NDArray[np.int32], right: int, vocab_size: int) -> None:
+        self._text, self._right, self._vocab_size = text, right, vocab_size
+
+    def propose(self, tokens: NDArray[np.int32], limit: int) -> NDArray[np.int32]:
+        """See `HostDrafts`."""
+        drafts = self._text[tokens.size : tokens.size + limit].copy()
+        drafts[self._right :] = (drafts[self._right :] + 1) % self._vocab_size
+        return drafts
 
 
 class NgramIndex:
@@ -20,15 +50,7 @@ class NgramIndex:
         self._indexed = 0
 
     def propose(self, tokens: NDArray[np.int32], limit: int) -> NDArray[np.int32]:
-        """Tokens that followed an earlier occurrence of the text's end.
-
-        Args:
-            tokens: int32 ``[n]``, prompt and output; each call extends the text of the one before.
-            limit: drafts wanted at most.
-
-        Returns:
-            int32 ``[0..limit]``; empty where nothing matches.
-        """
+        """Tokens that followed an earlier occurrence of the text's end; empty where nothing matches."""
         self._extend(tokens)
         for size in NGRAM_SIZES:
             end = self._ends.get(tokens[-size:].tobytes()) if len(tokens) > size else None

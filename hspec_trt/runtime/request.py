@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.errors import HspecError
 from hspec_trt.runtime.detokenizer import TextStream
-from hspec_trt.runtime.lookup import NgramIndex
+from hspec_trt.runtime.lookup import HostDrafts
 from hspec_trt.runtime.prefix import PrefixChain
 from hspec_trt.runtime.stats import DraftStats
 from hspec_trt.runtime.stop import FinishReason, StopRules
@@ -93,7 +93,7 @@ class Sequence:
     sink: Sink
     streaming: bool
     text: TextStream | None = None
-    lookup: NgramIndex | None = None
+    lookup: HostDrafts | None = None
     uses_drafter: bool = True
     priority: int = 0
     logprobs: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hspec_trt import contract as c
 from hspec_trt.errors import RequestError
+from hspec_trt.runtime.noise import gumbel
 from hspec_trt.runtime.session import Limits, StepInputs, StepOutputs
 from hspec_trt.runtime.step_checks import check_step
 
@@ -22,24 +23,6 @@ HASH_PRIME = 1_000_003
 HASH_BASE = 4099
 NUM_CONTEXTS = 257
 Accept = Callable[[int, int], int]
-
-
-def gumbel(seed: int, position: int, vocab_size: int) -> NDArray[np.float32]:
-    """The contract's noise for every token id, float32 ``[V]``."""
-    prime = c.NOISE_PRIME
-
-    def cube(x: NDArray[np.int64]) -> NDArray[np.int64]:
-        return x * x % prime * x % prime
-
-    k = cube(np.array((seed % prime + c.NOISE_C1) % prime))
-    k = cube((k + (seed // 65536) % prime + c.NOISE_C2) % prime)
-    k = cube((k + position + c.NOISE_C3) % prime)
-    m = cube((k + c.NOISE_C1) % prime)
-    k3 = cube((m + c.NOISE_C2) % prime)
-    x = cube((np.arange(vocab_size) * (m + 1) + k) % prime)
-    x = cube((x + k3) % prime)
-    u = ((x // 256) + 0.5) * c.NOISE_UNIT
-    return (-np.log(-np.log(u))).astype(np.float32)
 
 
 def draw(logits: NDArray[np.float32], position: int, params: Row) -> tuple[int, float]:
@@ -59,7 +42,7 @@ def draw(logits: NDArray[np.float32], position: int, params: Row) -> tuple[int, 
         mass = np.cumsum(weights[order]) / weights.sum()
         last = int(np.searchsorted(mass, params.top_p))
         keep &= z >= z[order[min(last, z.size - 1)]]
-    token = int(np.argmax(np.where(keep, z + gumbel(params.seed, position, z.size), -np.inf)))
+    token = int(np.argmax(np.where(keep, z + gumbel(params.seed, position, np.arange(z.size)), -np.inf)))
     return token, float(logprobs[token])
 
 

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`LLM`: the door to an engine folder from Python, under the names that TensorRT-LLM and vLLM use."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import cast, overload
+
+import numpy as np
+
+from hspec_trt.bundle import EngineFolder, open_engine
+from hspec_trt.config.sampling import SamplingParams
+from hspec_trt.errors import RequestError
+from hspec_trt.runtime.chat import ChatTemplate, Message
+from hspec_trt.runtime.core import EngineCore
+from hspec_trt.runtime.generation import Generation
+from hspec_trt.runtime.loading import MemoryTable, load_session
+from hspec_trt.runtime.options import RuntimeOptions
+from hspec_trt.runtime.request import Sequence as RunningSequence
+from hspec_trt.runtime.results import AnswerBuilder, CompletionOutput, RequestOutput
+from hspec_trt.runtime.stats import RuntimeStats
+from hspec_trt.runtime.tokenizer import Tokenizer
+from hspec_trt.runtime.worker import EngineWorker
+
+Prompt = str | Sequence[int]
+_TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+class LLM:
+    """A loaded engine that serves requests from any number of threads.
+
+    Example::
+
+        with LLM("engine") as llm:
+            print(llm.generate("The capital of France is", SamplingParams(max_tokens=16)).outputs[0].text)
+
+    Args:
+        engine_dir: a folder that ``hspec-trt build`` made.
+        options: threads, memory, scheduling.
+
+    Raises:
+        LoadError: the folder cannot be loaded here.
+    """
+
+    def __init__(self, engine_dir: str | Path, options: RuntimeOptions | None = None) -> None:
+        options = options or RuntimeOptions()
+        self.folder: EngineFolder = open_engine(Path(engine_dir))
+        files = {name: data for name in _TEXT_FILES if (data := self.folder.text(name)) is not None}
+        self.tokenizer = Tokenizer(files["tokenizer.json"]) if "tokenizer.json" in files else None
+        self.chat_template = ChatTemplate.from_files(files) if self.tokenizer else None
+        loaded = load_session(self.folder, options)
+        self.memory: MemoryTable = loaded.memory
+        self._core = EngineCore(
+            loaded.session,
+            eos_ids=frozenset(self.folder.manifest.target.eos_token_ids),
+            decoder=self.tokenizer,
+            options=options.scheduler,
+        )
+        self._worker = EngineWorker(self._core)
+        self._numbers = itertools.count(1)
+
+    @property
+    def stats(self) -> RuntimeStats:
+        """Counters since loading; they go on counting."""
+        return self._core.stats
+
+    @overload
+    def generate(  # type: ignore[overload-overlap] # a str is a sequence of str, too
+        self, prompts: str, sampling_params: SamplingParams | None = None
+    ) -> RequestOutput: ...
+    @overload
+    def generate(self, prompts: Sequence[int], sampling_params: SamplingParams | None = None) -> RequestOutput: ...
+    @overload
+    def generate(
+        self,
+        prompts: Sequence[str] | Sequence[Sequence[int]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[RequestOutput]: ...
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[str] | Sequence[Sequence[int]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> RequestOutput | list[RequestOutput]:
+        """Answer one prompt or many.
+
+        Args:
+            prompts: a text or a list of token ids, or a list of such prompts.
+            sampling_params: one for all prompts, or one each.
+
+        Returns:
+            One output for one prompt, a list for a list, in its order.
+
+        Raises:
+            RequestError: a request that cannot be served, before any of them runs; or one that failed on the way.
+        """
+        many = _is_batch(prompts)
+        batch = cast(list[Prompt], list(prompts) if many else [prompts])
+        if isinstance(sampling_params, SamplingParams) or sampling_params is None:
+            params = [sampling_params or SamplingParams()] * len(batch)
+        else:
+            params = list(sampling_params)
+        if len(params) != len(batch):
+            raise RequestError("R108", f"{len(params)} sampling_params", needed=f"one, or one for each of {len(batch)}")
+        made = [self._prepare(prompt, one) for prompt, one in zip(batch, params, strict=True)]
+        for generation, sequences in made:
+            generation.start(sequences)
+        results = [generation.result() for generation, _ in made]
+        for output in (answer for result in results for answer in result.outputs):
+            if output.error is not None:
+                raise output.error
+        return results if many else results[0]
+
+    def generate_async(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        streaming: bool = True,
+        priority: int = 0,
+    ) -> Generation:
+        """Start one request and return at once.
+
+        Args:
+            streaming: updates come with every step, not only at the end.
+            priority: a unit overtakes 64 earlier arrivals.
+
+        Raises:
+            RequestError: the request cannot be served.
+        """
+        params = sampling_params or SamplingParams()
+        generation, sequences = self._prepare(prompt, params, streaming=streaming, priority=priority)
+        generation.start(sequences)
+        return generation
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        sampling_params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Message] = (),
+    ) -> RequestOutput:
+        """Answer a conversation, laid out by the model's own template.
+
+        Raises:
+            RequestError: R107 the engine has no template, or the template refuses the messages; else as `generate`.
+        """
+        return self.generate(self.chat_ids(messages, tools=tools), sampling_params)
+
+    def chat_ids(self, messages: Sequence[Message], *, tools: Sequence[Message] = ()) -> list[int]:
+        """Prompt ids of a conversation, the opening of the answer included."""
+        if self.tokenizer is None or self.chat_template is None:
+            raise RequestError("R107", "the engine has no chat template", fix="Give the prompt as text or token ids")
+        return self.tokenizer.encode(self.chat_template.render(messages, tools=tools), special=False)
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt; ids pass as they are.
+
+        Raises:
+            RequestError: R105 a text, where the engine has no tokenizer.
+        """
+        if not isinstance(prompt, str):
+            return list(prompt)
+        if self.tokenizer is None:
+            raise RequestError("R105", "the prompt is text, and the engine has no tokenizer", fix="Give token ids")
+        return self.tokenizer.encode(prompt)
+
+    def close(self, *, drain: bool = False) -> None:
+        """Stop the engine; what runs is finished first (`drain`) or ends with R303."""
+        self._worker.close(drain=drain)
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _prepare(
+        self, prompt: Prompt, params: SamplingParams, *, streaming: bool = False, priority: int = 0
+    ) -> tuple[Generation, list[RunningSequence]]:
+        ids = self.encode(prompt)
+        count = params.n if isinstance(params.n, int) else 1  # a wrong n is refused with the other options
+        outputs = [CompletionOutput(index) for index in range(max(count, 1))]
+        text = prompt if isinstance(prompt, str) else None
+        request = RequestOutput(next(self._numbers), text, ids, outputs)
+        answers = [AnswerBuilder(output, self.tokenizer, params.stop) for output in outputs]
+        generation = Generation(self._worker, request, answers)
+        sequences = [
+            self._core.make(ids, params, generation.sink(index), streaming=streaming, priority=priority, index=index)
+            for index in range(len(outputs))
+        ]
+        return generation, sequences
+
+
+def _is_batch(prompts: Prompt | Sequence[str] | Sequence[Sequence[int]]) -> bool:
+    """A list of texts or of lists is a batch; a text or a list of numbers is one prompt."""
+    if isinstance(prompts, (str, np.ndarray)) or not prompts:
+        return False
+    return isinstance(prompts[0], (str, Sequence, np.ndarray))

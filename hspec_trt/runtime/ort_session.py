@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session on ONNX Runtime (CPU): pages are updated in place, weights stay in the mapped file where that is asked.
+
+It binds by the contract's names. What the folder's manifest says, and whether its files are whole, was checked before.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+from hspec_trt.contract import STEP_INPUTS, STEP_OUTPUTS
+from hspec_trt.errors import LoadError, RequestError
+from hspec_trt.runtime.padding import Padding
+from hspec_trt.runtime.session import Limits, StepInputs, StepOutputs
+from hspec_trt.runtime.step_checks import check_step
+
+_ORT_ERRORS: Final = (
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.InvalidGraph,
+    ort_errors.InvalidProtobuf,
+    ort_errors.NoSuchFile,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+)
+_PAGE_INPUTS: Final = ("kv_pages.", "draft_kv_pages.")
+_NUMPY_TYPES: Final[dict[str, np.dtype[np.generic]]] = {
+    "tensor(float)": np.dtype(np.float32),
+    "tensor(float16)": np.dtype(np.float16),
+}
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """One page pool: its name as input and output, and the shape of a page."""
+
+    name: str
+    out_name: str
+    page_shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page."""
+        return int(np.prod(self.page_shape)) * self.dtype.itemsize
+
+
+class OrtSession:
+    """One engine folder's graph on ONNX Runtime.
+
+    Args:
+        graph: path of graph.onnx; its external data lies beside it.
+        limits: as in the manifest; `page_bytes` is set from the graph.
+        num_threads: threads of a step; None is every core that this process may use.
+        prepack: repack weights: faster for steps of several tokens, and one more copy in memory.
+        padding: least sizes of a step.
+
+    Raises:
+        LoadError: L030 ONNX Runtime refuses the graph, L031 the graph's inputs or outputs are not the contract's.
+    """
+
+    def __init__(
+        self,
+        graph: Path,
+        limits: Limits,
+        *,
+        num_threads: int | None = None,
+        prepack: bool = True,
+        padding: Padding | None = None,
+    ) -> None:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = num_threads or len(os.sched_getaffinity(0))
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        if not prepack:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+        try:
+            self._session = ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+        except _ORT_ERRORS as error:
+            fix = "Build the engine again: hspec-trt build"
+            raise LoadError("L030", f"ONNX Runtime refuses the graph: {error}", where=str(graph), fix=fix) from error
+        self._padding = padding or Padding()
+        self._pools = _pools(self._session, graph)
+        self._limits = replace(limits, page_bytes=sum(pool.page_bytes for pool in self._pools))
+        self._pages: list[NDArray[np.generic]] = []
+        self._binding = self._session.io_binding()
+
+    @property
+    def limits(self) -> Limits:
+        """What the engine can take."""
+        return self._limits
+
+    @property
+    def num_pages(self) -> int:
+        """Pages P of the pool, the null page included; 0 before `allocate`."""
+        return self._pages[0].shape[0] if self._pages else 0
+
+    def allocate(self, num_pages: int) -> None:
+        """Make zeroed pools of `num_pages` pages, in place of those there were."""
+        self._binding = self._session.io_binding()
+        self._pages = [np.zeros((num_pages, *pool.page_shape), pool.dtype) for pool in self._pools]
+        for pool, pages in zip(self._pools, self._pages, strict=True):
+            shared = ort.OrtValue.ortvalue_from_numpy(pages)  # on a CPU the value uses the array's own memory
+            self._binding.bind_ortvalue_input(pool.name, shared)
+            self._binding.bind_ortvalue_output(pool.out_name, shared)
+
+    def step(self, inputs: StepInputs) -> StepOutputs:
+        """Run one step.
+
+        Raises:
+            RequestError: R302 the backend failed, R310 the inputs break the contract.
+        """
+        check_step(inputs, self._limits, self.num_pages)
+        binding = self._binding
+        arrays = self._padding.apply(inputs, self._limits.page_size).arrays()
+        for name, values in arrays.items():
+            binding.bind_cpu_input(name, np.ascontiguousarray(values))
+        for spec in STEP_OUTPUTS:
+            binding.bind_output(spec.name)  # anew every step: the last step's value has the last step's shape
+        try:
+            self._session.run_with_iobinding(binding)
+        except _ORT_ERRORS as error:
+            raise RequestError("R302", f"the step failed: {error}", where="onnxruntime") from error
+        results = binding.get_outputs()[-len(STEP_OUTPUTS) :]
+        return StepOutputs(*(value.numpy() for value in results))
+
+    def scrub(self, pages: NDArray[np.int32]) -> None:
+        """Zero these pages: int32 ``[n]``, page numbers."""
+        for pool in self._pages:
+            pool[pages] = 0
+
+
+def _pools(session: ort.InferenceSession, graph: Path) -> list[_Pool]:
+    """The page pools of a graph, after checking that all its names are the contract's."""
+    inputs = {node.name: node for node in session.get_inputs()}
+    outputs = {node.name for node in session.get_outputs()}
+    pools = [
+        _Pool(name, name.replace("kv_pages.", "kv_pages_out."), tuple(node.shape[1:]), _NUMPY_TYPES[node.type])
+        for name, node in inputs.items()
+        if name.startswith(_PAGE_INPUTS)
+    ]
+    needed_inputs = {spec.name for spec in STEP_INPUTS} | {pool.name for pool in pools}
+    needed_outputs = {spec.name for spec in STEP_OUTPUTS} | {pool.out_name for pool in pools}
+    for kind, found, needed in (("inputs", set(inputs), needed_inputs), ("outputs", outputs, needed_outputs)):
+        if found != needed or not pools:
+            text = f"missing {kind}: {sorted(needed - found)}; unknown: {sorted(found - needed)}"
+            raise LoadError("L031", text, needed="the step contract's names", where=str(graph))
+    return pools
