@@ -7,12 +7,16 @@ Owns path safety and bounded reads. It does not know what the files mean.
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Final
 
+from hspec_trt.checkpoint.shown import printable
 from hspec_trt.errors import CheckpointError
 
-MEBIBYTE = 1 << 20
+MEBIBYTE: Final = 1 << 20
+_MAX_PATH: Final = 400
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,13 @@ class CheckpointFolder:
         real = Path(os.path.realpath(self.path / name))
         if not any(real.is_relative_to(root) for root in self._roots()):
             raise self._outside(name, str(real), named_by)
-        if not real.is_file():
-            kind = "is not a regular file" if real.exists() else "does not exist"
-            raise CheckpointError("C010", f"{self.path / name} {kind}", where=named_by)
+        try:
+            mode = real.stat().st_mode
+        except OSError as error:
+            fault = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be opened: {error.strerror}"
+            raise CheckpointError("C010", f"{self._shown(name)} {fault}", where=named_by) from None
+        if not stat.S_ISREG(mode):
+            raise CheckpointError("C010", f"{self._shown(name)} is not a regular file", where=named_by)
         return real
 
     def read(self, name: str, *, limit: int, named_by: str = "") -> bytes:
@@ -69,22 +77,25 @@ class CheckpointFolder:
         try:
             size = path.stat().st_size
             if size > limit:
-                found = f"{self.path / name} is {size} bytes"
+                found = f"{self._shown(name)} is {size} bytes"
                 raise CheckpointError("C011", found, needed=f"at most {limit} bytes", where=named_by)
             with path.open("rb") as stream:
                 return stream.read(size)
         except OSError as error:
-            raise CheckpointError("C010", f"cannot read {self.path / name}: {error.strerror}") from error
+            raise CheckpointError("C010", f"cannot read {self._shown(name)}: {error.strerror}") from error
 
     def _roots(self) -> list[Path]:
         root = Path(os.path.realpath(self.path))
         in_cache = root.parent.name == "snapshots"
         return [root, root.parent.parent / "blobs"] if in_cache else [root]
 
+    def _shown(self, name: str) -> str:
+        return printable(str(self.path / name), _MAX_PATH)
+
     def _outside(self, name: str, leads_to: str, named_by: str) -> CheckpointError:
         return CheckpointError(
             "C001",
-            f"{name!r} leads to {leads_to}, outside {self.path}",
+            f"{printable(name, _MAX_PATH)!r} leads to {printable(leads_to, _MAX_PATH)}, outside {self.path}",
             needed="files inside the checkpoint folder",
             where=named_by,
             fix="Do not trust this checkpoint; get it again from its source",

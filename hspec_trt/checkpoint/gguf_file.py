@@ -26,6 +26,7 @@ GgufValue: TypeAlias = "bool | int | float | str | list[bool | int | float | str
 MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)
 MAX_DIMS: Final = 4
+MAX_NAME: Final = 512
 MAX_ARRAY: Final = 1 << 21
 _MIN_BYTES: Final = 24
 _DEFAULT_ALIGNMENT: Final = 32
@@ -159,7 +160,9 @@ def _check_start(cursor: _Cursor) -> None:
 def _describe(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     """Name, shape, type number and offset of the next tensor."""
     name, num_dims = cursor.text(), cursor.integer(4)
-    if not name.isprintable() or not 1 <= num_dims <= MAX_DIMS:
+    if not name.isprintable() or len(name) > MAX_NAME:
+        raise cursor.damaged(f"tensor name {name[:80]!r}")
+    if not 1 <= num_dims <= MAX_DIMS:
         raise cursor.damaged(f"tensor {name[:80]!r} has {num_dims} dims")
     dims = struct.unpack(f"<{num_dims}Q", cursor.take(8 * num_dims))
     return name, tuple(reversed(dims)), cursor.integer(4), cursor.integer(8)

@@ -13,6 +13,7 @@ from hspec_trt.checkpoint.families import FAMILIES, Family
 from hspec_trt.checkpoint.fields import REQUIRED, Fields
 from hspec_trt.checkpoint.hf_rope import MAX_POSITIONS, read_rope
 from hspec_trt.checkpoint.json_text import JsonObject
+from hspec_trt.checkpoint.shown import printable
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.contract import MAX_VOCAB_SIZE
 from hspec_trt.errors import CheckpointError
@@ -64,7 +65,7 @@ def find_family(fields: Fields) -> Family:
         for family in FAMILIES.values():
             if family.architecture in architectures:
                 return family
-        found = f"architecture {', '.join(architectures)[:200]} is not supported"
+        found = f"architecture {printable(', '.join(architectures), 200)} is not supported"
     else:
         model_type = fields.text("model_type", "")
         for family in FAMILIES.values():
@@ -84,7 +85,7 @@ def _refuse_unsupported(fields: Fields) -> None:
         method = fields.object("quantization_config").text("quant_method", "unknown method")
         raise CheckpointError(
             "C013",
-            f"the checkpoint is quantised ({method[:80]})",
+            f"the checkpoint is quantised ({printable(method)})",
             needed="weights in bfloat16, float16 or float32",
             where=f"{fields.where}: quantization_config",
             fix="Take the unquantised checkpoint of the same model",
@@ -123,7 +124,7 @@ def _read(fields: Fields, generation: Fields, family: Family, name: str) -> Targ
         layer_windows=_layer_windows(fields, num_layers) if family.windows else (),
         bos_token_id=_bos(fields, generation, vocab_size),
         eos_token_ids=_eos(fields, generation, vocab_size),
-        name=name,
+        name=printable(name),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from hspec_trt.checkpoint.fields import REQUIRED, Fields, shown
+from hspec_trt.checkpoint.shown import printable
 from hspec_trt.config.rope import ROPE_TYPES, RopeConfig, RopeType
 
 MAX_THETA: Final = 1e12
@@ -64,7 +65,7 @@ def _rope_type(rope: Fields) -> RopeType:
     nested = [key for key, value in rope.values.items() if isinstance(value, dict)]
     if nested:
         rope.fault(
-            "C040", f"rope parameters per layer type ({', '.join(nested)[:80]})", needed="one set for all layers"
+            "C040", f"rope parameters per layer type ({printable(', '.join(nested))})", needed="one set for all layers"
         )
     for kind in ROPE_TYPES:
         if kind == name:

@@ -23,6 +23,7 @@ from hspec_trt.errors import Faults
 MAX_CONFIG_BYTES: Final = MEBIBYTE
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 CHAT_TEMPLATE: Final = "chat_template.jinja"
+_CACHE_PREFIX: Final = "models--"
 _TEXT_FILES: Final = {
     CONFIG: MAX_CONFIG_BYTES,
     GENERATION_CONFIG: MAX_CONFIG_BYTES,
@@ -74,6 +75,15 @@ def read_text_files(folder: CheckpointFolder) -> dict[str, bytes]:
     return files
 
 
+def target_name(path: Path) -> str:
+    """What a folder's model is called: ``owner/name`` in a Hugging Face cache, else the folder's own name."""
+    real = path.resolve()
+    repository = real.parent.parent.name
+    if real.parent.name == "snapshots" and repository.startswith(_CACHE_PREFIX):
+        return repository.removeprefix(_CACHE_PREFIX).replace("--", "/")
+    return real.name
+
+
 def folder_config(folder: CheckpointFolder, files: Mapping[str, bytes]) -> TargetConfig:
     """The target configuration of a folder; no tensor file is opened.
 
@@ -85,4 +95,4 @@ def folder_config(folder: CheckpointFolder, files: Mapping[str, bytes]) -> Targe
     """
     config = parse_object(files[CONFIG], where=CONFIG)
     generation = parse_object(files[GENERATION_CONFIG], where=GENERATION_CONFIG) if GENERATION_CONFIG in files else {}
-    return read_target_config(config, generation, name=folder.path.resolve().name)
+    return read_target_config(config, generation, name=target_name(folder.path))

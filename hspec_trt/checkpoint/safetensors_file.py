@@ -17,6 +17,7 @@ from hspec_trt.checkpoint.tensors import MappedBytes, MappedTensor, map_file
 from hspec_trt.dtypes import BY_SAFETENSORS
 from hspec_trt.errors import CheckpointError, Faults
 
+MAX_NAME: Final = 512
 MAX_HEADER_BYTES: Final = 100_000_000  # the limit of the format's own library
 _PREFIX_BYTES: Final = 8
 _UNSUPPORTED_BITS: Final = {"I16": 16, "U16": 16, "U32": 32, "U64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8}
@@ -89,12 +90,19 @@ def _parse_header(data: bytes, path: Path) -> list[_Entry]:
 def _parse_entry(name: str, value: JsonValue, path: Path) -> _Entry:
     if isinstance(value, dict):
         dtype, shape, span = value.get("dtype"), value.get("shape"), value.get("data_offsets")
-        if isinstance(dtype, str) and name.isprintable() and _is_sizes(shape) and _is_sizes(span) and len(span) == 2:
+        if (
+            isinstance(dtype, str)
+            and name.isprintable()
+            and len(name) <= MAX_NAME
+            and _is_sizes(shape)
+            and _is_sizes(span)
+            and len(span) == 2
+        ):
             return _Entry(name, dtype, tuple(shape), span[0], span[1])
     raise CheckpointError(
         "C005",
         f"the header entry of {name[:200]!r} is malformed",
-        needed="a printable name, and dtype, shape and data_offsets",
+        needed=f"a printable name of at most {MAX_NAME} characters, and dtype, shape and data_offsets",
         where=path.name,
     )
 

@@ -11,6 +11,7 @@ from typing import Final
 from hspec_trt.checkpoint.files import MEBIBYTE, CheckpointFolder
 from hspec_trt.checkpoint.json_text import kind_of, parse_object
 from hspec_trt.checkpoint.safetensors_file import open_safetensors
+from hspec_trt.checkpoint.shown import printable
 from hspec_trt.checkpoint.tensors import MappedTensor
 from hspec_trt.errors import CheckpointError, Faults
 
@@ -74,7 +75,7 @@ def _open_shards(
     # Every path is judged before any file is opened.
     for shard, name in first_key.items():
         with faults.collect():
-            paths[shard] = folder.resolve(shard, named_by=f"{INDEX}: {name}")
+            paths[shard] = folder.resolve(shard, named_by=f"{INDEX}: {printable(name)}")
     faults.raise_any()
     opened: dict[str, dict[str, MappedTensor]] = {}
     for shard, path in paths.items():

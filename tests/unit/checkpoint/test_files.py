@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from hspec_trt.checkpoint.files import CheckpointFolder, leaves_folder
+from hspec_trt.checkpoint.shown import printable
 from hspec_trt.checkpoint.target import load_target
 from tests.support.faults import codes_of, report_of
 from tests.support.tiny_models import write_json
@@ -95,7 +96,8 @@ def test_hugging_face_cache(sharded: Path) -> None:
     for number, file in enumerate(sorted(sharded.iterdir())):
         shutil.copy(file, blobs / str(number))
         (snapshot / file.name).symlink_to(f"../../blobs/{number}")
-    assert len(load_target(snapshot).tensors) == 39
+    opened = load_target(snapshot)
+    assert len(opened.tensors) == 39 and opened.config.name == "a/b"
     link = sharded.parent / "link"
     link.symlink_to(snapshot)
     assert len(load_target(link).tensors) == 39
@@ -156,3 +158,17 @@ def test_names_that_stay(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "..", "a/..", "/a", "C:\\a", "C:a", "\\a", "a\\..\\b", "a\0b", "./../a"])
 def test_names_that_leave(name: str) -> None:
     assert leaves_folder(name)
+
+
+def test_messages_hold_nothing_that_a_terminal_acts_on(sharded: Path) -> None:
+    for shard in ("\x1b[31m.safetensors", "../\x1b]0;x", "x" * 5000):
+        _point_index(sharded, shard)
+        report = report_of(lambda: load_target(sharded))
+        assert "\x1b" not in report and len(report) < 6000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("a\x1b[0m\n", "a?[0m?"), ("é日", "é日"), ("x" * 81, "x" * 77 + "..."), ("x" * 80, "x" * 80)]
+)
+def test_printable(text: str, expected: str) -> None:
+    assert printable(text) == expected

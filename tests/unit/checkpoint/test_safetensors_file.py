@@ -116,6 +116,7 @@ HEADERS = {
     "boolean dim": b'{"a":{"dtype":"F32","shape":[true],"data_offsets":[0,4]}}',
     "one offset": b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[4]}}',
     "entry a list": b'{"a":[]}',
+    "name without end": f'{{"{"a" * 600}":{ENTRY}}}'.encode(),
     "name with escape": f'{{"a\\u001b[31m":{ENTRY}}}'.encode(),
 }
 
@@ -124,7 +125,7 @@ HEADERS = {
 def test_header_that_is_malformed(path: Path, header: bytes) -> None:
     path.write_bytes(assemble(header, b"\0\0\0\0"))
     report = report_of(lambda: open_safetensors(path))
-    assert report.startswith("error[C005]") and "\x1b" not in report
+    assert report.startswith("error[C005]") and "\x1b" not in report and len(report) < 500
 
 
 def _offsets(name: str, begin: int, end: int) -> Callable[[Header], object]:

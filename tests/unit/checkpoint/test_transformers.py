@@ -57,3 +57,14 @@ def test_transformers_opens_what_is_written(tmp_path: Path, family: str, tied: b
     if family == "qwen3":
         windows = [8 if kind == "sliding_attention" else 0 for kind in model.config.layer_types]
         assert [opened.config.window(layer) for layer in range(4)] == windows
+
+
+@pytest.mark.parametrize("kind", ["linear", "llama3", "yarn"])
+@pytest.mark.parametrize("share", [0.25, 0.5])
+def test_inverse_frequencies_of_a_part_of_the_channels(tmp_path: Path, kind: str, share: float) -> None:
+    target = TinyTarget(rope=ROPES[kind] | {"partial_rotary_factor": share}, head_dim=64, num_layers=1)
+    ours = load_target(write_target(tmp_path, target)).config.rope
+    expected, _ = ROPE_INIT_FUNCTIONS[kind](transformers.AutoConfig.from_pretrained(tmp_path))
+    found = ours.inverse_frequencies(64)
+    assert found.shape == (int(32 * share),)
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-6, atol=0)
