@@ -79,6 +79,8 @@ class Builder:
 
     def initializer(self, tensor: ir.TensorProtocol) -> ir.Value:
         """Record a named tensor that belongs to the graph (a weight, or a small constant)."""
+        if self._parent is not None:
+            return self._parent.initializer(tensor)
         shape = ir.Shape(tensor.shape.numpy())
         value = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
         self.initializers.append(value)
@@ -87,6 +89,10 @@ class Builder:
     def f32(self, values: ArrayLike) -> ir.Value:
         """A float32 constant."""
         return self.constant(values, np.float32)
+
+    def f64(self, values: ArrayLike) -> ir.Value:
+        """A float64 constant."""
+        return self.constant(values, np.float64)
 
     def i32(self, values: ArrayLike) -> ir.Value:
         """An int32 constant."""
@@ -145,6 +151,11 @@ class Builder:
         """ReduceMax, ReduceMin or ReduceSum over one axis."""
         return self.op(op_type, value, self.i64([axis]), keepdims=int(keepdims))
 
+    def any(self, flags: ir.Value) -> ir.Value:
+        """bool scalar: whether any flag is set."""
+        highest = self.op("ReduceMax", self.cast(flags, ir.DataType.INT32), keepdims=0)
+        return self.cast(highest, ir.DataType.BOOL)
+
     def branch(
         self,
         condition: ir.Value,
@@ -156,16 +167,30 @@ class Builder:
         Args:
             condition: bool scalar.
         """
-        graphs = [self._branch_graph(record) for record in (then, otherwise)]
+        graphs = [self._subgraph([], record) for record in (then, otherwise)]
         return self.multi(
             "If", condition, num_outputs=len(graphs[0].outputs), then_branch=graphs[0], else_branch=graphs[1]
         )
 
-    def _branch_graph(self, record: Callable[[Builder], Sequence[ir.Value]]) -> ir.Graph:
+    def loop(
+        self,
+        count: int,
+        state: Sequence[ir.Value],
+        step: Callable[[Builder, Sequence[ir.Value]], Sequence[ir.Value]],
+    ) -> Sequence[ir.Value]:
+        """``Loop``: apply `step` to the state `count` times; returns the last state."""
+        formals = [ir.Value(name=self._fresh_name()) for _ in range(2 + len(state))]
+        formals[0].type, formals[1].type = ir.TensorType(ir.DataType.INT64), ir.TensorType(ir.DataType.BOOL)
+        for formal in formals[:2]:
+            formal.shape = ir.Shape([])
+        body = self._subgraph(formals, lambda inner: [formals[1], *step(inner, formals[2:])])
+        return self.multi("Loop", self.i64(count), None, *state, num_outputs=len(state), body=body)
+
+    def _subgraph(self, formals: Sequence[ir.Value], record: Callable[[Builder], Sequence[ir.Value]]) -> ir.Graph:
         inner = Builder(parent=self)
-        # A branch must make its outputs itself, also where it hands on a value of the enclosing scope.
+        # A subgraph must make its outputs itself, also where it hands on a value that it was given.
         outputs = [inner.op("Identity", value) for value in record(inner)]
-        return ir.Graph([], outputs, nodes=inner.nodes, name="branch")
+        return ir.Graph(formals, outputs, nodes=inner.nodes, name="subgraph")
 
 
 def _attribute(name: str, value: Attribute) -> ir.Attr:

@@ -8,8 +8,9 @@ name from a `Scope`; an absent bias means none.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import onnx_ir as ir
 
 from hspec_trt.bundle import StoredTensor
@@ -17,6 +18,10 @@ from hspec_trt.config.rope import RopeConfig
 from hspec_trt.contract import OP_DOMAIN, OpSpec
 from hspec_trt.dtypes import FLOAT32, DType
 from hspec_trt.graph.builder import Builder
+
+VECTOR_WIDTH = 16
+"""Lines whose length is a multiple of this leave no scalar tail to a vectorised loop. ONNX Runtime's Log, Cos and Sin
+give other last bits in such a tail, which would make a row's result depend on its place in the step."""
 
 
 @dataclass
@@ -34,6 +39,10 @@ class Scope:
     stored: Mapping[str, StoredTensor]
     probe: Callable[[str, Sequence[ir.Value]], None]
     _recorded: dict[tuple[str, int], ir.Value] = field(default_factory=dict)
+
+    def inside(self, builder: Builder) -> Scope:
+        """The same scope, recording in a branch."""
+        return replace(self, builder=builder)
 
     def has(self, name: str) -> bool:
         """True where the engine stores that weight."""
@@ -108,12 +117,18 @@ class RotaryTables:
 def rotary_tables(s: Scope, positions: ir.Value, rope: RopeConfig, head_dim: int) -> RotaryTables:
     """Tables for positions int32 [tokens]."""
     g = s.builder
-    inverse = g.f32(rope.inverse_frequencies(head_dim)[None, None, :])
-    angle = g.op("Mul", g.unsqueeze(g.cast(positions, ir.DataType.FLOAT), 1, 2), inverse)
-    cos, sin = g.op("Cos", angle), g.op("Sin", angle)
+    inverse = rope.inverse_frequencies(head_dim)
+    width = len(inverse)
+    inverse = np.pad(inverse, (0, -width % VECTOR_WIDTH))
+    angle = g.op("Mul", g.unsqueeze(g.cast(positions, ir.DataType.FLOAT), 1, 2), g.f32(inverse[None, None, :]))
+    cos, sin = (_narrowed(g, g.op(op_type, angle), len(inverse), width) for op_type in ("Cos", "Sin"))
     if rope.attention_scaling != 1.0:
         cos, sin = (g.op("Mul", table, g.f32(rope.attention_scaling)) for table in (cos, sin))
     return RotaryTables(cos, sin, rope.rotary_dim(head_dim))
+
+
+def _narrowed(g: Builder, table: ir.Value, stored: int, width: int) -> ir.Value:
+    return table if stored == width else g.slice(table, 0, width, 2)
 
 
 def rotate(s: Scope, x: ir.Value, tables: RotaryTables, head_dim: int) -> ir.Value:

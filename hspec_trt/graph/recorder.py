@@ -76,7 +76,7 @@ class StepRecorder:
             opset_imports={"": OPSET, OP_DOMAIN: OP_VERSION},
             name="step",
         )
-        used = {node.op_type for node in graph if node.domain == OP_DOMAIN}
+        used = {node.op_type for node in graph.all_nodes() if node.domain == OP_DOMAIN}
         return ir.Model(
             graph,
             ir_version=IR_VERSION,

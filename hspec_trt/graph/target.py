@@ -11,11 +11,13 @@ import onnx_ir as ir
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.contract import PAGED_ATTENTION, kv_pages, kv_pages_out
 from hspec_trt.dtypes import FLOAT32
-from hspec_trt.graph.layers import RotaryTables, Scope, linear, rms_norm, rotary_tables, rotate, swiglu
+from hspec_trt.graph.layers import VECTOR_WIDTH, RotaryTables, Scope, linear, rms_norm, rotary_tables, rotate, swiglu
 from hspec_trt.graph.rows import PackedRows
 
 EMBEDDING = "target.model.embed_tokens.weight"
 HEAD = "target.lm_head.weight"
+NEVER = -1e30
+"""Logit of a token that is not there; finite, so that a row of logits stays finite."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,23 @@ def target_layers(
 
 
 def target_logits(s: Scope, config: TargetConfig, hidden: ir.Value) -> ir.Value:
-    """Logits float32 [K, V] of final-layer states [K, H]; rows of the table beyond the vocabulary are left out."""
+    """Logits float32 of final-layer states [K, H]: [K, V], widened to `padded_vocab` columns that are never drawn.
+
+    Rows of the table beyond the vocabulary are left out.
+    """
+    g = s.builder
     normed = rms_norm(s, hidden, "target.model.norm.weight", config.rms_norm_eps)
-    return s.cast(s.builder.op("Gemm", normed, head_weight(s, config), transB=1), FLOAT32)
+    logits = s.cast(g.op("Gemm", normed, head_weight(s, config), transB=1), FLOAT32)
+    missing = padded_vocab(config.vocab_size) - config.vocab_size
+    if missing:
+        never = g.op("Expand", g.f32(NEVER), g.shape(g.dim(hidden, 0), missing))
+        logits = g.op("Concat", logits, never, axis=1)
+    return logits
+
+
+def padded_vocab(vocab_size: int) -> int:
+    """Columns of the target's logits: the vocabulary, rounded up to whole vectors (see `VECTOR_WIDTH`)."""
+    return vocab_size + -vocab_size % VECTOR_WIDTH
 
 
 def head_weight(s: Scope, config: TargetConfig) -> ir.Value:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hspec_trt.checkpoint.tensors import TensorSource
 from hspec_trt.config.drafter import DrafterConfig
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.dtypes import FLOAT16, FLOAT32, INT32, DType
 from hspec_trt.errors import BuildError
+from hspec_trt.graph.target import padded_vocab
 
 Array = NDArray[np.generic]
 
@@ -29,21 +30,6 @@ FLOAT32_IN_FLOAT16 = ("drafter.fc.weight",)
 NOT_SERVED = ("d2t", "t2d", "confidence_head.", "embed_tokens.weight", "lm_head.weight")
 """Drafter tensors that are not copied as they are: folded into the token ids, shared, or without use at serving."""
 CHUNK_ROWS = 4096
-
-
-class TensorSource(Protocol):
-    """What is asked of a checkpoint's tensor."""
-
-    @property
-    def dtype(self) -> DType:
-        """Type of the values."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the values."""
-
-    def read(self) -> Array:
-        """The values."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +81,7 @@ def engine_weights(
         with the target are compared now.
     """
     weights = [_as_stored(f"target.{name}", tensor, dtype) for name, tensor in target_tensors.items()]
-    weights.append(_token_ids("target.token_ids", lambda: np.arange(target.vocab_size), target.vocab_size))
+    weights.append(_token_ids("target.token_ids", *_target_ids(target.vocab_size)))
     if drafter is None or drafter_tensors is None:
         return weights
     shared = _Shared(target_tensors, drafter_tensors, target, drafter, dtype)
@@ -117,6 +103,12 @@ def stored_dtype(name: str, dtype: DType) -> DType:
 
 def _as_stored(name: str, tensor: TensorSource, dtype: DType) -> EngineWeight:
     return EngineWeight(name, stored_dtype(name, dtype), tensor.shape, tensor.read)
+
+
+def _target_ids(vocab_size: int) -> tuple[Callable[[], Array], int]:
+    # Columns that only fill up the last vector get a valid id; they are never drawn from sound logits.
+    length = padded_vocab(vocab_size)
+    return lambda: np.minimum(np.arange(length), vocab_size - 1), length
 
 
 def _token_ids(name: str, make: Callable[[], Array], length: int) -> EngineWeight:

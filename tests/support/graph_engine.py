@@ -13,12 +13,13 @@ import onnxruntime as ort
 
 from hspec_trt import dtypes
 from hspec_trt.bundle import plan_weights, write_weights
+from hspec_trt.checkpoint.tensors import TensorSource
 from hspec_trt.config.build import BuildConfig
 from hspec_trt.config.drafter import DrafterConfig
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.contract import kv_pages, kv_pages_out
 from hspec_trt.graph.step import build_step, drafts_per_step
-from hspec_trt.graph.weights import TensorSource, engine_weights
+from hspec_trt.graph.weights import engine_weights
 
 
 @dataclass(frozen=True)

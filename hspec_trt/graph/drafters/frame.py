@@ -15,10 +15,11 @@ import onnx_ir as ir
 
 from hspec_trt.config.build import BuildConfig
 from hspec_trt.config.target import TargetConfig
+from hspec_trt.graph.builder import Builder
 from hspec_trt.graph.layers import Scope
 from hspec_trt.graph.rows import PackedRows
 from hspec_trt.graph.target import TargetStates
-from hspec_trt.graph.verify import Verdict, sample
+from hspec_trt.graph.verify import NO_TOKEN, Verdict, sample
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ class Drafter(Protocol):
 
     def draft(self, step: DraftContext) -> ir.Value:
         """Record the draft pass and return the proposed target ids, int32 [D, G]."""
+
+
+def no_drafts(g: Builder, draft_rows: ir.Value, num_drafts: int) -> ir.Value:
+    """int32 [D, G] of -1."""
+    return g.op("Expand", g.i32(NO_TOKEN), g.shape(g.dim(draft_rows, 0), num_drafts))
 
 
 def draft_context(

@@ -40,6 +40,14 @@ def draft_logits(step: DraftContext, hidden: ir.Value) -> ir.Value:
     return s.cast(s.builder.op("Gemm", hidden, weight, transB=1), FLOAT32)
 
 
+def _head_token_ids(step: DraftContext) -> ir.Value:
+    """Target id of each row of the drafter's head, int32 [Vd]."""
+    s = step.scope
+    if s.has(TOKEN_IDS):
+        return s.weight(TOKEN_IDS)
+    return s.weight("target.token_ids", rows=step.target.vocab_size)
+
+
 def draw_block(step: DraftContext, logits: ir.Value, *, markov_rank: int) -> ir.Value:
     """Draw the G drafts one after the other: int32 [D, G].
 
@@ -49,7 +57,7 @@ def draw_block(step: DraftContext, logits: ir.Value, *, markov_rank: int) -> ir.
     """
     s = step.scope
     g = s.builder
-    token_ids = s.weight(TOKEN_IDS if s.has(TOKEN_IDS) else "target.token_ids")
+    token_ids = _head_token_ids(step)
     previous, drawn, final = step.anchor_ids, [], []
     for slot in range(step.num_drafts):
         slot_logits = g.op("Gather", logits, g.i64(slot), axis=1)

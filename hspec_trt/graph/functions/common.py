@@ -85,8 +85,13 @@ def gather_pages(
     heads = g.unsqueeze(g.iota(kv_heads), 0, 2)  # [1, kv_heads, 1]
     plane = g.op("Add", g.op("Mul", page, g.i64(2)), g.i64(part))
     index = g.op("Add", g.op("Mul", plane, num_kv_heads), heads)
-    length = g.op("Mul", g.dim(page_table, 1), page_size)
+    length = num_paged_keys(g, page_table, page_size)
     return g.reshape(g.op("Gather", view, index), g.dim(page_table, 0), kv_heads, length, head_dim)
+
+
+def num_paged_keys(g: Builder, page_table: ir.Value, page_size: ir.Value) -> ir.Value:
+    """S = M * page_size as int64 [1]; from the page table and not from the keys, so that all layers share it."""
+    return g.op("Mul", g.dim(page_table, 1), page_size)
 
 
 def masked_softmax(g: Builder, scores: ir.Value, visible: ir.Value) -> ir.Value:

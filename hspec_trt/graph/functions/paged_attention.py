@@ -16,6 +16,7 @@ from hspec_trt.graph.functions.common import (
     gather_pages,
     grouped_heads,
     masked_softmax,
+    num_paged_keys,
     paged_view,
     scaled_query,
 )
@@ -36,10 +37,11 @@ def paged_attention() -> ir.Function:
     view = paged_view(g, pages, f["page_size"], head_dim)
     keys = gather_pages(g, view, f["page_table"], f["num_kv_heads"], f["page_size"], head_dim, part=0)
     values = gather_pages(g, view, f["page_table"], f["num_kv_heads"], f["page_size"], head_dim, part=1)
+    num_keys = num_paged_keys(g, f["page_table"], f["page_size"])
     scores = g.op("MatMul", grid, g.op("Transpose", keys, perm=[0, 1, 3, 2]))
     scores = g.reshape(scores, num_rows, kv_heads, group, row_len, -1)
-    weights = masked_softmax(g, scores, _mask(f, g.dim(keys, 2)))
-    mixed = g.op("MatMul", g.reshape(weights, num_rows, kv_heads, -1, g.dim(keys, 2)), values)
+    weights = masked_softmax(g, scores, _mask(f, num_keys))
+    mixed = g.op("MatMul", g.reshape(weights, num_rows, kv_heads, -1, num_keys), values)
 
     mixed = g.reshape(mixed, num_rows, kv_heads, group, row_len, head_dim)
     mixed = g.reshape(g.op("Transpose", mixed, perm=[0, 3, 1, 2, 4]), -1, heads, head_dim)  # [R * T, heads, d]

@@ -11,6 +11,7 @@ from hspec_trt.graph.functions.common import (
     OpFunction,
     gather_pages,
     grouped_heads,
+    num_paged_keys,
     paged_view,
     scaled_query,
 )
@@ -36,7 +37,7 @@ def shared_kv_attention() -> ir.Function:
     context = g.op("MatMul", grid, g.op("Transpose", keys, perm=[0, 1, 3, 2]))
     scores = g.op("Concat", context, g.op("MatMul", grid, own_keys), axis=3)
 
-    num_keys = g.dim(keys, 2)
+    num_keys = num_paged_keys(g, f["page_table"], f["page_size"])
     total = g.op("Add", num_keys, block)
     # Two products over the two kinds of keys: joining the keys themselves would copy the context.
     weights = _softmax(f, g.reshape(scores, rows, kv_heads, group, block, total), num_keys)
