@@ -173,11 +173,12 @@ class EngineCore:
 
     def _tell(self, plan: StepPlan, committed: Committed) -> None:
         table, ending = self.scheduler.table, committed.ending
+        for row in np.flatnonzero((committed.kept > 0) & (table.steps[plan.slots] == 1)).tolist():
+            seq = table.sequence(int(plan.slots[row]))
+            seq.first_token = seq.first_token or time.monotonic()
         news = (committed.kept > 0) & table.streaming[plan.slots] | (ending > 0)
         for row in np.flatnonzero(news).tolist():
             seq, reason = table.sequence(int(plan.slots[row])), REASONS[int(ending[row])]
-            if seq.first_token == 0.0 and committed.kept[row]:
-                seq.first_token = time.monotonic()
             if reason is None:
                 self._send(seq)
             elif reason == "error":

@@ -33,12 +33,13 @@ class Timing:
     """When things happened to one answer, seconds of a monotonic clock; 0 where they did not.
 
     Attributes:
-        arrived, first_token, finished: points in time.
+        arrived, scheduled, first_token, finished: points in time; scheduled is when it first got a row.
         cached_tokens: prompt tokens that were not run because their pages were there.
         preemptions: times the answer lost its pages and was computed again.
     """
 
     arrived: float = 0.0
+    scheduled: float = 0.0
     first_token: float = 0.0
     finished: float = 0.0
     cached_tokens: int = 0
@@ -103,6 +104,7 @@ class Sequence:
     chain: PrefixChain = field(default_factory=PrefixChain)
     drafts: DraftStats = field(default_factory=DraftStats)
     arrived: float = field(default_factory=time.monotonic)
+    scheduled: float = 0.0
     first_token: float = 0.0
     cached_tokens: int = 0
     preemptions: int = 0
@@ -114,4 +116,5 @@ class Sequence:
 
     def timing(self) -> Timing:
         """The figures of an answer that ends now."""
-        return Timing(self.arrived, self.first_token, time.monotonic(), self.cached_tokens, self.preemptions)
+        now = time.monotonic()
+        return Timing(self.arrived, self.scheduled, self.first_token, now, self.cached_tokens, self.preemptions)

@@ -8,6 +8,7 @@ of the queue. Policy only: rows and pages are addressed the same way for one req
 from __future__ import annotations
 
 import heapq
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -147,6 +148,7 @@ class Scheduler:
         return fits
 
     def _start(self, seq: Sequence) -> None:
+        seq.scheduled = seq.scheduled or time.monotonic()
         pages: list[int] = []
         seq.chain = PrefixChain()
         if self._options.prefix_cache:

@@ -64,6 +64,11 @@ class EngineWorker:
             self._inbox.put(lambda core: self._stop(core, error, drain=drain))
         self._thread.join()
 
+    @property
+    def fault(self) -> HspecError | None:
+        """R304 once the loop ended by a fault of ours, and nothing can be served any more; None before."""
+        return self._closed if self._closed is not None and self._closed.code == "R304" else None
+
     def _send(self, command: Command) -> None:
         with self._lock:
             if self._closed is not None:

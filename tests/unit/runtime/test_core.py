@@ -11,6 +11,7 @@ import pytest
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.errors import HspecError
 from hspec_trt.runtime.options import SchedulerOptions
+from hspec_trt.runtime.request import Update
 from tests.support.scripted import Row, TextModel
 from tests.support.tokenizers_toy import byte_ids, ours
 from tests.unit.runtime.harness import Answer, check_empty, drain, make_core, solo, submit
@@ -215,3 +216,19 @@ def test_unset_temperature_is_one() -> None:
     answers = [submit(core, [1, 2], SamplingParams(top_k=50, max_tokens=1)) for _ in range(100)]
     drain(core)
     assert len({tuple(answer.ids) for answer in answers}) > 1
+
+
+def test_first_row_and_first_token_are_timed_also_where_nobody_reads_along() -> None:
+    core = make_core()
+    updates: list[Update] = []
+    seq = core.make([1, 2], SamplingParams(max_tokens=5, temperature=0.0), updates.append, streaming=False)
+    core.add(seq)
+    core.step()
+    assert seq.arrived <= seq.scheduled <= seq.first_token
+    assert not updates
+    first_token = seq.first_token
+    drain(core)
+    (last,) = updates
+    assert last.timing is not None
+    assert last.timing.first_token == first_token < last.timing.finished
+    assert last.timing.scheduled == seq.scheduled

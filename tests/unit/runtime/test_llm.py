@@ -181,6 +181,7 @@ def test_draining_close_finishes_what_runs(folder: Path) -> None:
     llm = LLM(folder, RuntimeOptions(num_threads=1, kv_cache_memory=1 << 22))
     running = llm.generate_async("a", SamplingParams(max_tokens=30, drafts="off", ignore_eos=True))
     llm.close(drain=True)
+    assert llm._worker.fault is None
     assert len(running.result(1).outputs[0].token_ids) == 30
 
 
@@ -197,6 +198,7 @@ def test_fault_of_ours_leaves_nobody_waiting(folder: Path, monkeypatch: pytest.M
     assert answer.error.code == "R304"
     with pytest.raises(RequestError, match="R304"):
         llm.generate("a", GREEDY)
+    assert llm._worker.fault is not None
 
 
 def test_engine_without_a_tokenizer(tmp_path: Path) -> None:
