@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine folder on disk: manifest, weights, hashes, versions; written whole or not at all."""
 
-from hspec_trt.bundle.folder import EngineFolder, check_output, new_folder, open_engine, record_file
+from hspec_trt.bundle.folder import EngineFolder, FolderKind, check_output, new_folder, open_engine, record_file
 from hspec_trt.bundle.manifest import Artifact, FileRecord, Manifest
 from hspec_trt.bundle.weights import StoredTensor, WeightSource, plan_weights, write_weights
 
@@ -9,6 +9,7 @@ __all__ = [
     "Artifact",
     "EngineFolder",
     "FileRecord",
+    "FolderKind",
     "Manifest",
     "StoredTensor",
     "WeightSource",

@@ -54,7 +54,29 @@ def sample_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def check_output(output: Path, *, force: bool) -> None:
+@dataclass(frozen=True)
+class FolderKind:
+    """A kind of folder that we write, and how one is known again.
+
+    Attributes:
+        name: for messages, with its article.
+        marker: a file that every such folder has; `mark` stands in it.
+    """
+
+    name: str
+    marker: str
+    mark: bytes
+
+    def is_ours(self, folder: Path) -> bool:
+        """True where the folder is of this kind, so that ``--force`` may replace it."""
+        marker = folder / self.marker
+        return marker.is_file() and self.mark in marker.read_bytes()
+
+
+ENGINE: Final = FolderKind("an engine folder", MANIFEST_FILE, b'"format_version"')
+
+
+def check_output(output: Path, *, force: bool, kind: FolderKind = ENGINE) -> None:
     """Refuse an output folder that exists, or that cannot be made.
 
     Raises:
@@ -63,26 +85,21 @@ def check_output(output: Path, *, force: bool) -> None:
     if output.exists() or output.is_symlink():
         if not force:
             raise BuildError(
-                "B001", f"{output} exists", needed="a new folder", fix="Choose another --output, or add --force"
+                "B001", f"{output} exists", needed="a new folder", fix="Choose another folder, or add --force"
             )
-        if output.is_symlink() or not output.is_dir() or (any(output.iterdir()) and not _is_engine(output)):
+        if output.is_symlink() or not output.is_dir() or (any(output.iterdir()) and not kind.is_ours(output)):
             raise BuildError(
                 "B002",
-                f"{output} is not an engine folder",
-                needed=f"a folder with {MANIFEST_FILE} of ours (--force replaces nothing else)",
-                fix="Choose another --output",
+                f"{output} is not {kind.name}",
+                needed=f"a folder with {kind.marker} of ours (--force replaces nothing else)",
+                fix="Choose another folder",
             )
     if not output.absolute().parent.is_dir():
-        raise BuildError("B003", f"{output.absolute().parent} is no folder", fix="Make it, or choose another --output")
-
-
-def _is_engine(folder: Path) -> bool:
-    manifest = folder / MANIFEST_FILE
-    return manifest.is_file() and b'"format_version"' in manifest.read_bytes()
+        raise BuildError("B003", f"{output.absolute().parent} is no folder", fix="Make it, or choose another folder")
 
 
 @contextmanager
-def new_folder(output: Path, *, force: bool) -> Iterator[Path]:
+def new_folder(output: Path, *, force: bool, kind: FolderKind = ENGINE) -> Iterator[Path]:
     """Give a temporary folder that becomes `output` when the block ends without an error.
 
     With `force` the old folder survives until the new one is whole. An error or an interrupt leaves nothing behind.
@@ -90,7 +107,7 @@ def new_folder(output: Path, *, force: bool) -> Iterator[Path]:
     Raises:
         BuildError: as `check_output`; B004 the disk is full.
     """
-    check_output(output, force=force)
+    check_output(output, force=force, kind=kind)
     output = output.absolute()
     temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
     try:
@@ -105,7 +122,7 @@ def new_folder(output: Path, *, force: bool) -> Iterator[Path]:
             "B004",
             f"the disk is full ({free / 2**20:.0f} MiB free)",
             where=str(output.parent),
-            fix="Free some space or choose another --output",
+            fix="Free some space or choose another folder",
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -113,7 +130,7 @@ def new_folder(output: Path, *, force: bool) -> Iterator[Path]:
 
 def _sync_tree(folder: Path) -> None:
     folder.chmod(0o755)
-    for path in [*folder.iterdir(), folder]:
+    for path in [*folder.rglob("*"), folder]:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
