@@ -21,8 +21,10 @@ COMMANDS = {
     "inspect": "Show what an engine folder holds.",
     "doctor": "Show what this machine can build and run.",
     "train": "Train a drafter for a target.",
+    "export-triton": "Write a Triton Inference Server model repository.",
 }
-"""Command to its one-line help. ``hspec_trt/cli/<command>.py`` holds a click command named ``<command>_command``."""
+"""Command to its one-line help. ``hspec_trt/cli/<command>.py`` holds a click command named ``<command>_command``, with
+underscores for dashes."""
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -37,8 +39,9 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"hspec_trt.cli.{cmd_name}")
-        command: click.Command = vars(module)[f"{cmd_name}_command"]
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"hspec_trt.cli.{name}")
+        command: click.Command = vars(module)[f"{name}_command"]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine behind a served model: loaded once in an instance's process, with its step loop in a thread.
+
+It knows asks and sinks, not tensors or Triton. Says when it can no longer serve.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from hspec_trt.bundle import EngineFolder, open_engine
+from hspec_trt.errors import HspecError, LoadError, RequestError
+from hspec_trt.runtime.core import EngineCore
+from hspec_trt.runtime.loading import MemoryTable, load_session
+from hspec_trt.runtime.options import RuntimeOptions, SchedulerOptions
+from hspec_trt.runtime.request import Sequence as RunningSequence
+from hspec_trt.runtime.request import Sink
+from hspec_trt.runtime.results import AnswerBuilder, CompletionOutput
+from hspec_trt.runtime.session import Limits, Session, StepInputs, StepOutputs
+from hspec_trt.runtime.tokenizer import Tokenizer
+from hspec_trt.runtime.worker import EngineWorker
+from hspec_trt.serving.triton.parameters import ServedParameters
+from hspec_trt.serving.triton.requests import Ask
+from hspec_trt.serving.triton.tensors import Array
+
+MAX_FAILED_STEPS: Final = 3
+"""Steps that may fail one after the other before the session counts as dead: a GPU in a fault stays in it."""
+_TOKENIZER: Final = "tokenizer.json"
+
+
+class WatchedSession:
+    """A session that remembers whether it still works. Used by one thread, looked at by others."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._failed_in_a_row = 0
+        self.failure: HspecError | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """What the engine can take."""
+        return self._session.limits
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of the pool."""
+        return self._session.num_pages
+
+    def allocate(self, num_pages: int) -> None:
+        """Make the pools."""
+        self._session.allocate(num_pages)
+
+    def scrub(self, pages: Array) -> None:
+        """Zero pages."""
+        self._session.scrub(pages)  # type: ignore[arg-type]
+
+    def step(self, inputs: StepInputs) -> StepOutputs:
+        """Run one step; any exception but `HspecError` is the end of the session."""
+        try:
+            outputs = self._session.step(inputs)
+        except HspecError as error:
+            self._failed_in_a_row += 1
+            if self._failed_in_a_row >= MAX_FAILED_STEPS:
+                self.failure = error
+            raise
+        except BaseException as error:
+            self.failure = RequestError("R304", f"the session died: {type(error).__name__}: {error}")
+            raise
+        self._failed_in_a_row = 0
+        return outputs
+
+
+def open_served(path: Path) -> EngineFolder:
+    """Open the engine folder of a served model.
+
+    Raises:
+        LoadError: as `open_engine`; L052 the folder cannot be reached from here.
+    """
+    if not path.exists():
+        fix = "Export again with --engine-path, or with --copy-engine"
+        raise LoadError("L052", f"{path} does not exist on this machine", where="gpt_model_path", fix=fix)
+    return open_engine(path)
+
+
+def load_tokenizer(folder: EngineFolder) -> Tokenizer:
+    """The engine's tokenizer.
+
+    Raises:
+        LoadError: L006 the engine has none, L020 it cannot be read.
+    """
+    return Tokenizer(folder.file(_TOKENIZER).read_bytes())
+
+
+def place_on_device(parameters: ServedParameters, instance: int) -> None:
+    """Make this process see one GPU only; before anything of CUDA is loaded."""
+    if parameters.devices:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(parameters.devices[instance % len(parameters.devices)])
+
+
+def runtime_options(parameters: ServedParameters) -> RuntimeOptions:
+    """What this instance may take of the machine."""
+    cores = len(os.sched_getaffinity(0))
+    return RuntimeOptions(
+        num_threads=parameters.num_threads or max(cores // parameters.engines, 1),
+        kv_cache_memory=parameters.kv_cache_memory or None,
+        kv_cache_fraction=parameters.kv_cache_fraction / parameters.engines,
+        scheduler=SchedulerOptions(prefix_cache=parameters.prefix_cache),
+    )
+
+
+class ServedEngine:
+    """A loaded engine.
+
+    Raises:
+        LoadError: it cannot be loaded here.
+    """
+
+    def __init__(self, folder: EngineFolder, parameters: ServedParameters) -> None:
+        self.folder = folder
+        self.tokenizer = load_tokenizer(folder)
+        loaded = load_session(folder, runtime_options(parameters))
+        self.memory: MemoryTable = loaded.memory
+        self._session = WatchedSession(loaded.session)
+        self.core = EngineCore(
+            self._session,
+            eos_ids=frozenset(folder.manifest.target.eos_token_ids),
+            decoder=self.tokenizer,
+            options=runtime_options(parameters).scheduler,
+        )
+        self._worker = EngineWorker(self.core)
+        self.limits = loaded.session.limits
+
+    @property
+    def failure(self) -> HspecError | None:
+        """Why the engine can no longer serve; None while it can."""
+        return self._session.failure or self._worker.fault
+
+    def prompt_ids(self, ask: Ask) -> list[int]:
+        """Token ids of a prompt."""
+        return list(ask.token_ids) if ask.text is None else self.tokenizer.encode(ask.text)
+
+    def builders(self, ask: Ask) -> Iterator[AnswerBuilder]:
+        """One for each answer that is asked for, made when it is taken: the number was not checked yet."""
+        for index in range(max(ask.params.n, 1)):
+            yield AnswerBuilder(CompletionOutput(index), self.tokenizer, ask.params.stop)
+
+    def make(self, ask: Ask, prompt_ids: Sequence[int], sink: Sink, *, index: int) -> RunningSequence:
+        """Check one answer's request.
+
+        Raises:
+            RequestError: R1xx, R2xx.
+        """
+        return self.core.make(prompt_ids, ask.params, sink, streaming=ask.response.stream, index=index)
+
+    def start(self, sequences: Sequence[RunningSequence]) -> None:
+        """Put sequences in the line.
+
+        Raises:
+            RequestError: R303 the engine is closed, R304 its step loop died.
+        """
+        self._worker.add(sequences)
+
+    def cancel(self, sequences: Sequence[RunningSequence]) -> None:
+        """End sequences before the next step."""
+        self._worker.cancel(sequences)
+
+    def close(self) -> None:
+        """End everything that runs, and the step loop."""
+        self._worker.close()
