@@ -31,19 +31,27 @@ class Fields:
     Attributes:
         where: file (and key) of the object, for messages.
         faults: gets what is wrong.
+        failed: names of the fields that were asked for and are wrong.
     """
 
     values: JsonObject
     where: str
     faults: Faults = field(default_factory=Faults)
+    failed: set[str] = field(default_factory=set)
 
     def has(self, name: str) -> bool:
         """True where the field is there and not null."""
         return self.values.get(name) is not None
 
+    def sound(self, *names: str) -> bool:
+        """True where none of the fields was found wrong, so that a relation between them can be judged."""
+        return self.failed.isdisjoint(names)
+
     def fault(self, code: str, found: str, *, needed: str = "", fix: str = "", name: str = "") -> None:
         """Note a fault of this object, or of its field `name`."""
         where = f"{self.where}: {name}" if name else self.where
+        if name:
+            self.failed.add(name)
         self.faults.add(CheckpointError(code, found, needed=needed, where=where, fix=fix))
 
     def integer(self, name: str, low: int, high: int, default: int | Required = REQUIRED) -> int:

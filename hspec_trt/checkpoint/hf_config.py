@@ -103,7 +103,7 @@ def _read(fields: Fields, generation: Fields, family: Family, name: str) -> Targ
     num_kv_heads = fields.integer("num_key_value_heads", 1, MAX_HEADS, REQUIRED if family.explicit_heads else num_heads)
     head_dim = _head_dim(fields, family, hidden_size, num_heads)
     max_position = fields.integer("max_position_embeddings", 1, MAX_POSITIONS)
-    if num_heads % num_kv_heads:
+    if fields.sound("num_attention_heads", "num_key_value_heads") and num_heads % num_kv_heads:
         fields.fault("C030", f"num_attention_heads {num_heads} is not a multiple of num_key_value_heads {num_kv_heads}")
     return TargetConfig(
         family=family.name,
@@ -131,6 +131,8 @@ def _read(fields: Fields, generation: Fields, family: Family, name: str) -> Targ
 def _head_dim(fields: Fields, family: Family, hidden_size: int, num_heads: int) -> int:
     if fields.has("head_dim") or family.explicit_heads:
         return fields.integer("head_dim", 2, MAX_HEAD_DIM)
+    if not fields.sound("hidden_size", "num_attention_heads"):
+        return 2
     if hidden_size % num_heads:
         found = (
             f"hidden_size {hidden_size} is not a multiple of num_attention_heads {num_heads} and head_dim is not set"
@@ -159,7 +161,7 @@ def _layer_windows(fields: Fields, num_layers: int) -> tuple[int, ...]:
 
 def _check_layer_types(fields: Fields, kinds: list[str], num_layers: int, window: int) -> None:
     known = ("full_attention", "sliding_attention")
-    if len(kinds) != num_layers:
+    if len(kinds) != num_layers and fields.sound("num_hidden_layers"):
         fields.fault("C037", f"layer_types has {len(kinds)} entries", needed=f"{num_layers}", name="layer_types")
     strange = [kind for kind in kinds if kind not in known]
     if strange:
@@ -179,7 +181,7 @@ def _eos(fields: Fields, generation: Fields, vocab_size: int) -> tuple[int, ...]
     source = generation if generation.has("eos_token_id") else fields
     ids = source.integers("eos_token_id", -1, _MAX_TOKEN_ID) or ()
     outside = [item for item in ids if not 0 <= item < vocab_size]
-    if outside:
+    if outside and fields.sound("vocab_size"):
         found, needed = f"eos_token_id {outside[0]} is outside the vocabulary", f"0..{vocab_size - 1}"
         source.fault("C036", found, needed=needed, name="eos_token_id")
     return tuple(dict.fromkeys(ids))

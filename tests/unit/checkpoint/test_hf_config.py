@@ -84,6 +84,8 @@ def test_field_that_is_refused(folder: Path, changes: dict[str, Any], code: str,
     edit_config(folder, **changes)
     report = report_of(lambda: load_target(folder))
     assert f"error[{code}]" in report and text in report and "config.json" in report
+    if code in ("C031", "C032", "C033"):
+        assert report.count("error[") == 1  # no fault follows from the one value that is wrong
 
 
 def test_all_faults_of_a_configuration_are_reported_at_once(folder: Path) -> None:
