@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One training run: steps, saves, resumes.
+
+Owns the state of a run. The order of batches is a function of seed and step, and everything else that a step depends on
+is saved, so a resumed run gives what an uninterrupted one would. It prints nothing and knows no clock.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hspec_trt.errors import DrafterError
+from hspec_trt.modeling.block import BlockDrafter
+from hspec_trt.training.atomic import write_atomic
+from hspec_trt.training.batches import Batch, Chunk, epoch_chunks, make_batch
+from hspec_trt.training.cache import TeacherCache
+from hspec_trt.training.loss import MASK_EPS, HeadLoss, head_loss, slot_weights
+from hspec_trt.training.optimizer import decay_start, make_optimizers, rate_at, set_rate
+from hspec_trt.training.options import TrainOptions
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step saw.
+
+    Attributes:
+        overlap, hits: per judged slot, the mean of ``sum min(q, pi)`` and the share of equal first choices.
+    """
+
+    step: int
+    loss: float
+    grad_norm: float
+    overlap: tuple[float, ...]
+    hits: tuple[float, ...]
+
+
+class _Saved(TypedDict):
+    recipe: str
+    step: int
+    steps: int
+    model: dict[str, Tensor]
+    optimizers: list[dict[str, object]]
+
+
+class Trainer:
+    """A drafter under training.
+
+    Attributes:
+        step: steps done.
+        steps: length of the run.
+    """
+
+    def __init__(
+        self,
+        model: BlockDrafter,
+        cache: TeacherCache,
+        indices: Sequence[int],
+        options: TrainOptions,
+        *,
+        recipe: str,
+        causal: bool,
+    ) -> None:
+        """Set up a run.
+
+        Args:
+            indices: conversations of the cache to train on.
+            recipe: all that decides the result; a saved run must have the same.
+            causal: blocks may be cut short.
+
+        Raises:
+            DrafterError: D221 where the options ask for short blocks that are not causal.
+        """
+        if options.short_slots and not causal:
+            raise DrafterError(
+                "D221", "short blocks of a drafter that is bidirectional inside the block", needed="none"
+            )
+        self.model, self.cache, self.indices, self.options = model, cache, list(indices), options
+        self.recipe, self.step = recipe, 0
+        self.optimizers = make_optimizers(model, options)
+        dtype = torch.bfloat16 if options.bfloat16 else torch.float32
+        self.head = model.head.to(dtype)
+        self._chunks: list[Chunk] = []
+        self._epoch = -1
+        self._per_epoch = self._load_epoch(0)
+        self.steps = options.steps or round(options.epochs * self._per_epoch)
+
+    def train_step(self) -> StepResult:
+        """One optimizer step on the next batch."""
+        batch = self._next_batch()
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.options.bfloat16):
+            hidden = self.model.hidden(batch.inputs, num_slots=batch.mask.shape[-1] + 1, window_edge="anchor")
+            loss, result = self._loss(hidden[..., 1:, :], batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
+        set_rate(self.optimizers, rate_at(self.step, self.steps, self.options))
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        self.step += 1
+        judged = batch.mask.bool()
+        slot_of = torch.arange(judged.shape[-1]).expand(judged.shape)[judged]
+        return StepResult(
+            self.step,
+            loss.item(),
+            norm.item(),
+            _slot_means(result.overlap, slot_of, judged.shape[-1]),
+            _slot_means(result.hit.float(), slot_of, judged.shape[-1]),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the state, whole or not at all."""
+        state = _Saved(
+            recipe=self.recipe,
+            step=self.step,
+            steps=self.steps,
+            model=self.model.state_dict(),
+            optimizers=[optimizer.state_dict() for optimizer in self.optimizers],
+        )
+        content = io.BytesIO()
+        torch.save(state, content)
+        write_atomic(path, content.getvalue())
+
+    def load(self, path: Path) -> None:
+        """Go on where a saved run stopped.
+
+        Raises:
+            DrafterError: D220 where the saved run had another recipe, or another length that already shows in its rate.
+        """
+        state: _Saved = torch.load(path, weights_only=True)
+        if state["recipe"] != self.recipe:
+            fix = "Give another --work-dir, or delete this file to start anew"
+            raise DrafterError("D220", "the saved run has other options", where=str(path), fix=fix)
+        lengths = (state["steps"], self.steps)
+        if lengths[0] != lengths[1] and state["step"] > min(decay_start(steps, self.options) for steps in lengths):
+            found = f"the saved run is for {lengths[0]} steps and {state['step']} are done"
+            raise DrafterError(
+                "D220", found, needed=f"{lengths[1]} steps", where=str(path), fix="Give the same --steps"
+            )
+        self.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.step = state["step"]
+
+    def _loss(self, hidden: Tensor, batch: Batch) -> tuple[Tensor, HeadLoss]:
+        judged = batch.mask.bool()
+        weight = slot_weights(judged.shape[-1]).expand(judged.shape)[judged]
+        rows, previous = hidden[judged], batch.previous[judged]
+        markov, head = None, self.model.markov_head
+        if head is not None:
+            markov = head.embed(previous), head.markov_w2.weight
+        result = head_loss(rows, batch.final[judged], self.head, weight, markov=markov, mix=self.options.mix)
+        loss, count = result.loss, judged.sum() + MASK_EPS
+        # The confidence head learns from the backbone, never the other way round.
+        confidence = self.model.confidence(rows.detach(), previous)
+        if confidence is not None:
+            terms = functional.binary_cross_entropy_with_logits(confidence.float(), result.overlap, reduction="none")
+            loss = loss + self.options.mix.confidence * (terms * weight).sum()
+        return loss / count, result
+
+    def _next_batch(self) -> Batch:
+        epoch, place = divmod(self.step, self._per_epoch)
+        if epoch != self._epoch:
+            self._load_epoch(epoch)
+        size = self.options.chunks_per_step
+        chunks = self._chunks[place * size : (place + 1) * size]
+        slots = self.model.num_drafts
+        if self.options.short_slots and self.step % self.options.full_every:
+            slots = min(slots, self.options.short_slots)
+        anchors, config = self.options.anchors_per_chunk, self.model.drafter_config
+        return make_batch(self.cache, chunks, config, anchors_per_chunk=anchors, num_slots=slots)
+
+    def _load_epoch(self, epoch: int) -> int:
+        self._epoch = epoch
+        self._chunks = epoch_chunks(
+            self.cache.conversations,
+            self.indices,
+            anchors_per_chunk=self.options.anchors_per_chunk,
+            seed=self.options.seed,
+            epoch=epoch,
+        )
+        steps = len(self._chunks) // self.options.chunks_per_step
+        if not steps:
+            found = f"{len(self._chunks)} groups of anchors"
+            raise DrafterError("D200", found, needed=f"at least {self.options.chunks_per_step}, one step's")
+        return steps
+
+
+def _slot_means(values: Tensor, slot_of: Tensor, num_slots: int) -> tuple[float, ...]:
+    sums = torch.zeros(num_slots).index_add_(0, slot_of, values.float())
+    counts = torch.bincount(slot_of, minlength=num_slots).clamp(min=1)
+    return tuple((sums / counts).tolist())
