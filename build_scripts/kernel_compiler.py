@@ -25,10 +25,10 @@ from typing import Any, Final
 
 from build_scripts.kernel_table import CompiledKernel
 from plugins.kernels.catalog import ENGINE_DTYPES, KERNELS
-from plugins.kernels.variants import Tuning, Variant, tunings
+from plugins.kernels.variants import FALLBACK_SM, SHARED_BYTES, Tuning, Variant, tunings
 
-SMS: Final = (80, 86, 89, 90, 100, 120)
-FALLBACK_SM: Final = 80
+SMS: Final = tuple(SHARED_BYTES)
+PTX_SM: Final = 80
 """Its PTX serves every GPU that has no code of its own: Triton's PTX for SM 90 and above is bound to one SM."""
 FALLBACK_PTX_VERSION: Final = 80
 """The PTX version of CUDA 12.0: the oldest driver that TensorRT 10 takes reads it."""
@@ -55,7 +55,7 @@ def jobs_for(variants: Iterable[Variant], sms: Sequence[int]) -> list[Job]:
     """Cubins of all variants for all SMs, and the PTX fallback of each variant, in a fixed order."""
     ordered = sorted(set(variants))
     cubins = [Job(variant, sm) for variant in ordered for sm in sorted(set(sms))]
-    return cubins + [Job(variant, FALLBACK_SM, ptx=True) for variant in ordered]
+    return cubins + [Job(variant, PTX_SM, ptx=True) for variant in ordered]
 
 
 def source_hash() -> str:
@@ -138,13 +138,22 @@ def _compile_with(job: Job, chosen: Tuning) -> CompiledKernel:
 
 
 def _compile(job: Job) -> CompiledKernel:
-    """The first tuning that spills nothing, else the one that spills least."""
-    tried: list[CompiledKernel] = []
-    for chosen in tunings(job.variant, job.sm):
-        tried.append(_compile_with(job, chosen))
-        if tried[-1].spill_bytes == 0:
-            break
-    return min(tried, key=lambda kernel: kernel.spill_bytes)
+    """The first tuning that fits shared memory and spills nothing, else the one that spills least.
+
+    Raises:
+        RuntimeError: none fits.
+    """
+    tuned_for = FALLBACK_SM if job.ptx else job.sm
+    fitting: list[CompiledKernel] = []
+    for chosen in tunings(job.variant, tuned_for):
+        kernel = _compile_with(job, chosen)
+        if kernel.shared_bytes <= SHARED_BYTES[tuned_for]:
+            fitting.append(kernel)
+            if kernel.spill_bytes == 0:
+                break
+    if not fitting:
+        raise RuntimeError(f"{job}: no tuning fits {SHARED_BYTES[tuned_for]} bytes of shared memory")
+    return min(fitting, key=lambda kernel: kernel.spill_bytes)
 
 
 def _load(path: Path) -> CompiledKernel | None:
@@ -193,13 +202,13 @@ def _compiling_environment() -> Iterator[None]:
 
 
 def compile_all(jobs: Sequence[Job], cache: Path, processes: int) -> Iterator[CompiledKernel]:
-    """Compile in parallel; results come in the order of `jobs`."""
+    """Compile in parallel; results come in the order of `jobs`, each as soon as it and those before it are there."""
     sources = source_hash()
     missing = [job for job in jobs if _load(_cache_path(cache, sources, job)) is None]
-    if missing:
-        with _compiling_environment(), ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            count = len(missing)
-            for _ in pool.map(compile_job, missing, [cache] * count, [sources] * count):
-                pass
-    for job in jobs:
-        yield compile_job(job, cache, sources)
+    if not missing:
+        yield from (compile_job(job, cache, sources) for job in jobs)
+        return
+    with _compiling_environment(), ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        futures = {job: pool.submit(compile_job, job, cache, sources) for job in missing}
+        for job in jobs:
+            yield futures[job].result() if job in futures else compile_job(job, cache, sources)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from build_scripts.gpu_check.launch import AttentionShape, PagedStep, SamplingOptions, ScanShape, ScanWeights
+from build_scripts.gpu_check.ops import AttentionShape, PagedStep, SamplingOptions, ScanShape, ScanWeights
 
 POISON = float("nan")
 
@@ -68,7 +68,6 @@ class PagedInputs:
     key: torch.Tensor
     value: torch.Tensor
     kv_pages: torch.Tensor
-    query_slots: torch.Tensor
 
 
 def _page_table(lengths: list[int], page_size: int, generator: torch.Generator) -> tuple[torch.Tensor, int]:
@@ -121,9 +120,9 @@ def paged_inputs(case: PagedCase, place: Place, poison: float = POISON) -> Paged
     cu_lens = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
     step = PagedStep(
         place.put(cu_lens), place.put(torch.tensor(contexts, dtype=torch.int32)), place.put(table),
-        place.put(token_rows), place.put(positions), slots.shape[1],
+        place.put(token_rows), place.put(positions), place.put(slots),
     )  # fmt: skip
-    return PagedInputs(step, *(place.put(tensor) for tensor in (query, key, value, pages, slots)))
+    return PagedInputs(step, *(place.put(tensor) for tensor in (query, key, value, pages)))
 
 
 @dataclass(frozen=True)

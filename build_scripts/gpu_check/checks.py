@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from build_scripts.gpu_check import cases, launch, reference
+from build_scripts.gpu_check import cases, reference
+from build_scripts.gpu_check.ops import Ops
 
 ROUNDING_STEP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 SCORE_BOUND = 1e-4
@@ -60,13 +61,13 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
 
 
-def check_paged(run: launch.Runner, case: cases.PagedCase, place: cases.Place) -> Outcome:
+def check_paged(ops: Ops, case: cases.PagedCase, place: cases.Place) -> Outcome:
     """PagedAttention: output, appended pages, and every other page untouched to the bit."""
     inputs = cases.paged_inputs(case, place)
     wanted = _appended(inputs)
     pages = inputs.kv_pages.clone()
-    got = launch.paged_attention(
-        run, case.shape, inputs.step, inputs.query, inputs.key, inputs.value, pages,
+    got = ops.paged_attention(
+        case.shape, inputs.step, inputs.query, inputs.key, inputs.value, pages,
         verify_width=case.verify_width, splits=case.splits,
     )  # fmt: skip
     fault = "" if _same_bits(pages[1:], wanted[1:]) else "pages differ from the appended ones"
@@ -75,24 +76,24 @@ def check_paged(run: launch.Runner, case: cases.PagedCase, place: cases.Place) -
     return _rule_e1(f"paged_attention {case.name}", got, plain, exact, fault)
 
 
-def check_shared(run: launch.Runner, case: cases.SharedCase, place: cases.Place) -> Outcome:
+def check_shared(ops: Ops, case: cases.SharedCase, place: cases.Place) -> Outcome:
     """SharedKvAttention: output, and nothing written to the pages."""
     inputs = cases.shared_inputs(case, place)
     pages = inputs.kv_pages.clone()
     tensors = (inputs.query, inputs.key, inputs.value, pages, inputs.page_table, inputs.prefix_lens)
     kind = {"causal": case.causal, "no_context": case.no_context}
-    got = launch.shared_kv_attention(run, case.shape, *tensors, splits=case.splits, **kind)
+    got = ops.shared_kv_attention(case.shape, *tensors, splits=case.splits, **kind)
     fault = "" if _same_bits(pages, inputs.kv_pages) else "pages were written"
     exact = reference.shared_kv_attention(case.shape, *tensors, dtype=torch.float64, **kind)
     plain = reference.shared_kv_attention(case.shape, *tensors, dtype=place.dtype, **kind)
     return _rule_e1(f"shared_kv_attention {case.name}", got, plain, exact, fault)
 
 
-def check_scan(run: launch.Runner, case: cases.ScanCase, place: cases.Place) -> Outcome:
+def check_scan(ops: Ops, case: cases.ScanCase, place: cases.Place) -> Outcome:
     """Mamba2BlockScan: output. The plain version is float32 rounded to the output's type, since the op computes so."""
     inputs = cases.scan_inputs(case, place)
     tensors = (inputs.xbc, inputs.dt, inputs.weights, inputs.state)
-    got = launch.mamba2_block_scan(run, case.shape, *tensors)
+    got = ops.mamba2_block_scan(case.shape, *tensors)
     exact = reference.mamba2_block_scan(case.shape, *tensors, torch.float64)
     plain = reference.mamba2_block_scan(case.shape, *tensors, torch.float32).to(place.dtype)
     return _rule_e1(f"mamba2_block_scan {case.name}", got, plain, exact)
@@ -107,11 +108,11 @@ def _drawn_fault(scores: torch.Tensor, column: int, *, exact: bool) -> str:
     return "" if behind <= SCORE_BOUND else f"column {column} was drawn, {behind:.3g} behind the best"
 
 
-def check_sample(run: launch.Runner, case: cases.SampleCase, place: cases.Place) -> Outcome:
+def check_sample(ops: Ops, case: cases.SampleCase, place: cases.Place) -> Outcome:
     """SampleTokens: the drawn token is the best one (to rounding; exactly for greedy rows), its log-probability too."""
     inputs = cases.sample_inputs(case, place)
-    ids, logprobs, finite = launch.sample_tokens(
-        run, inputs.logits, inputs.token_ids, inputs.row_ids, inputs.positions, inputs.options
+    ids, logprobs, finite = ops.sample_tokens(
+        inputs.logits, inputs.token_ids, inputs.row_ids, inputs.positions, inputs.options
     )
     faults = [] if bool(finite.all()) else ["a finite row was called not finite"]
     raw = torch.log_softmax(inputs.logits.double(), dim=-1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from build_scripts.gpu_check.launch import AttentionShape, PagedStep, SamplingOptions, ScanShape, ScanWeights
+from build_scripts.gpu_check.ops import AttentionShape, PagedStep, SamplingOptions, ScanShape, ScanWeights
 from hspec_trt.contract import FILTER_FLOOR, NOISE_C1, NOISE_C2, NOISE_C3, NOISE_PRIME, NOISE_UNIT
 
 

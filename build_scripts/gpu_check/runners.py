@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from build_scripts.gpu_check.launch import Argument
+import torch
+
+from build_scripts.gpu_check.source_ops import Argument
 from plugins.kernels.catalog import KERNELS
 from plugins.kernels.geometry import Grid
-from plugins.kernels.variants import Variant, tuning
+from plugins.kernels.variants import FALLBACK_SM, SHARED_BYTES, Variant, tuning
 
 
 @dataclass(frozen=True)
@@ -31,3 +34,20 @@ class TritonRunner:
         chosen = tuning(variant, self.sm)
         function = getattr(module, variant.kernel)
         function[grid](*args, **chosen.constants, num_warps=chosen.num_warps, num_stages=chosen.num_stages)
+
+
+def runner_of_gpu() -> TritonRunner:
+    """A runner for the current CUDA device.
+
+    Raises:
+        SystemExit: there is none, or Triton was put in interpreter mode.
+    """
+    if not torch.cuda.is_available():
+        raise SystemExit("no CUDA device: use --cpu for the interpreter")
+    if os.environ.get("TRITON_INTERPRET", "0") not in ("", "0"):
+        raise SystemExit("TRITON_INTERPRET is set: unset it to run on the GPU")
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    capability = 10 * properties.major + properties.minor
+    # A GPU without tuning of its own is treated like the smallest.
+    sm = capability if capability in SHARED_BYTES else FALLBACK_SM
+    return TritonRunner(properties.multi_processor_count, sm)

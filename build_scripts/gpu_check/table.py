@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from build_scripts.gpu_check.cases import PagedCase, RowOptions, SampleCase, ScanCase, SharedCase
-from build_scripts.gpu_check.launch import ScanShape
+from build_scripts.gpu_check.ops import ScanShape
 
 ODD_PAGED = (
     PagedCase("one row, one token, no context", ((0, 1),), num_heads=2, num_kv_heads=2),

@@ -16,7 +16,8 @@ def append_kv(
 
     Geometry: grid (N, cdiv(num_kv_heads * HEAD_DIM, BLOCK)); a program moves BLOCK elements of K and of V.
     Bytes: each new K and V element is read once and written once, which is the minimum. A padding token also writes
-    GROUP * BLOCK zeros: attention skips it, and what it leaves must stay finite for the layers that follow.
+    GROUP * BLOCK zeros: attention skips it, and what it leaves must stay finite for the layers that follow. With
+    GROUP = 0 there is no output to zero.
     """
     token = tl.program_id(0)
     width = num_kv_heads * HEAD_DIM

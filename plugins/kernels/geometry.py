@@ -94,6 +94,11 @@ def sample_chunks(vocab_size: int) -> int:
     return ceil_div(vocab_size, SAMPLE_CHUNK)
 
 
+def vocab_align(vocab_size: int) -> int:
+    """VOCAB_ALIGN of the sample kernels: whether each row of logits starts on 64 bytes, as the first one does."""
+    return 16 if vocab_size % 16 == 0 else 1
+
+
 @dataclass(frozen=True)
 class SampleWorkspace:
     """Bytes of the scratch tensors of SampleTokens for K rows of logits, in the order in which they lie.

@@ -13,8 +13,11 @@ from typing import Final
 from plugins.kernels import geometry
 from plugins.kernels.catalog import KERNELS
 
+SHARED_BYTES: Final = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 100: 232_448, 120: 101_376}
+"""SM to the dynamic shared memory that one block may have (CUDA programming guide, compute capabilities)."""
 SMALL_SHARED_MEMORY_SMS: Final = (86, 89, 120)
-"""SMs with about 100 KiB of shared memory a multiprocessor; the others have at least 160 KiB."""
+FALLBACK_SM: Final = 86
+"""PTX is tuned for this SM: it must run on GPUs with little shared memory too."""
 REGISTER_MMA_SMS: Final = (80, 86, 89, 120)
 """SMs whose matrix instructions keep both operands in registers: a wide tile of 64 keys spills there."""
 WIDE_TILE: Final = 64 * 128

@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import load_file
 from transformers.models.mamba2 import modeling_mamba2
 
-from build_scripts.gpu_check import launch, table
+from build_scripts.gpu_check import table
 from build_scripts.gpu_check.cases import Place, ScanCase, scan_inputs
-from build_scripts.gpu_check.launch import ScanShape, ScanWeights
+from build_scripts.gpu_check.ops import ScanShape, ScanWeights
 from build_scripts.gpu_check.runners import TritonRunner
+from build_scripts.gpu_check.source_ops import SourceOps
 from tests.plugins.kernels.onnx_function import run_function
 from tests.support.tolerance import assert_close, assert_golden
 
@@ -24,7 +25,7 @@ MIXERS = {
     "m2": ScanShape(6, 16, 4, 2, 4, 1),
     "m3": ScanShape(4, 8, 4, 4, 4, 8),
 }
-RUN = TritonRunner()
+OPS = SourceOps(TritonRunner())
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def test_golden_mixers(name: str, vectors: dict[str, torch.Tensor]) -> None:
     zeros = torch.zeros(xbc.shape[0], shape.num_heads, shape.head_dim, shape.state_size)
     state = case.get("initial_state", zeros)
     want = case["y"].flatten(2).numpy()
-    assert_golden(launch.mamba2_block_scan(RUN, shape, xbc, dt, weights, state).numpy(), want, "kernel")
+    assert_golden(OPS.mamba2_block_scan(shape, xbc, dt, weights, state).numpy(), want, "kernel")
     inputs = {"xbc": xbc, "dt": dt, **vars(weights), "state": state}
     assert_golden(run_function("Mamba2BlockScan", inputs, **vars(shape))[0].numpy(), want, "function")
 
@@ -59,7 +60,7 @@ def test_golden_mixers(name: str, vectors: dict[str, torch.Tensor]) -> None:
 def test_scan_of_transformers(case: ScanCase) -> None:
     shape = case.shape
     inputs = scan_inputs(case, Place(seed=3))
-    got = launch.mamba2_block_scan(RUN, shape, inputs.xbc, inputs.dt, inputs.weights, inputs.state)
+    got = OPS.mamba2_block_scan(shape, inputs.xbc, inputs.dt, inputs.weights, inputs.state)
     conv = torch.nn.functional.conv1d(
         inputs.xbc.transpose(1, 2), inputs.weights.conv_weight, inputs.weights.conv_bias,
         padding=shape.conv_kernel - 1, groups=inputs.xbc.shape[2],

@@ -10,16 +10,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from build_scripts.gpu_check import cases, launch, reference, table
+from build_scripts.gpu_check import cases, reference, table
 from build_scripts.gpu_check.cases import PagedCase, Place, SampleCase, ScanCase, SharedCase
 from build_scripts.gpu_check.checks import SCORE_BOUND
-from build_scripts.gpu_check.launch import AttentionShape
+from build_scripts.gpu_check.ops import AttentionShape
 from build_scripts.gpu_check.runners import TritonRunner
+from build_scripts.gpu_check.source_ops import SourceOps
 from hspec_trt.dtypes import FLOAT16, FLOAT32, DType
 from tests.plugins.kernels.onnx_function import run_function
 from tests.support.tolerance import assert_close
 
-RUN = TritonRunner(multiprocessors=8)
+OPS = SourceOps(TritonRunner(multiprocessors=8))
 OUR_DTYPE = {torch.float32: FLOAT32, torch.float16: FLOAT16}
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["f32", "f16"])
 
@@ -44,13 +45,13 @@ def test_paged_attention(case: PagedCase, dtype: torch.dtype) -> None:
     inputs = cases.paged_inputs(case, Place(dtype=dtype), poison=7.0)
     step, pages = inputs.step, inputs.kv_pages.clone()
     tensors = (inputs.query, inputs.key, inputs.value, pages)
-    got = launch.paged_attention(RUN, case.shape, step, *tensors, verify_width=case.verify_width, splits=case.splits)
+    got = OPS.paged_attention(case.shape, step, *tensors, verify_width=case.verify_width, splits=case.splits)
     want, want_pages = run_function(
         "PagedAttention",
         {
             "query": inputs.query, "key": inputs.key, "value": inputs.value, "kv_pages": inputs.kv_pages,
             "cu_query_lens": step.cu_query_lens, "context_lens": step.context_lens, "page_table": step.page_table,
-            "query_slots": inputs.query_slots, "token_rows": step.token_rows, "token_positions": step.token_positions,
+            "query_slots": step.query_slots, "token_rows": step.token_rows, "token_positions": step.token_positions,
         },
         **_attributes(case.shape),
     )  # fmt: skip
@@ -65,7 +66,7 @@ def test_shared_kv_attention(case: SharedCase, dtype: torch.dtype) -> None:
     inputs = cases.shared_inputs(case, Place(dtype=dtype), poison=7.0)
     tensors = (inputs.query, inputs.key, inputs.value, inputs.kv_pages, inputs.page_table, inputs.prefix_lens)
     kind = {"causal": case.causal, "no_context": case.no_context}
-    got = launch.shared_kv_attention(RUN, case.shape, *tensors, splits=case.splits, **kind)
+    got = OPS.shared_kv_attention(case.shape, *tensors, splits=case.splits, **kind)
     names = ("query", "key", "value", "kv_pages", "page_table", "prefix_lens")
     flags = {name: int(value) for name, value in kind.items()}
     (want,) = run_function(
@@ -78,7 +79,7 @@ def test_shared_kv_attention(case: SharedCase, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("case", table.ODD_SCAN, ids=_name)
 def test_mamba2_block_scan(case: ScanCase, dtype: torch.dtype) -> None:
     inputs = cases.scan_inputs(case, Place(dtype=dtype))
-    got = launch.mamba2_block_scan(RUN, case.shape, inputs.xbc, inputs.dt, inputs.weights, inputs.state)
+    got = OPS.mamba2_block_scan(case.shape, inputs.xbc, inputs.dt, inputs.weights, inputs.state)
     tensors = {"xbc": inputs.xbc, "dt": inputs.dt, **vars(inputs.weights), "state": inputs.state}
     (want,) = run_function("Mamba2BlockScan", tensors, **vars(case.shape))
     _assert_same(got, want, dtype)
@@ -88,7 +89,7 @@ def test_mamba2_block_scan(case: ScanCase, dtype: torch.dtype) -> None:
 def test_sample_tokens(case: SampleCase) -> None:
     inputs = cases.sample_inputs(case, Place())
     options = inputs.options
-    got = launch.sample_tokens(RUN, inputs.logits, inputs.token_ids, inputs.row_ids, inputs.positions, options)
+    got = OPS.sample_tokens(inputs.logits, inputs.token_ids, inputs.row_ids, inputs.positions, options)
     want = run_function(
         "SampleTokens",
         {

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks all GPU kernels on this machine's GPU against float64, with fresh random inputs each round.
+
+    python -m build_scripts.gpu_check                      # from source, by Triton's just-in-time compiler
+    python -m build_scripts.gpu_check --library PATH       # the launchers and compiled code of the plugin library
+    python -m build_scripts.gpu_check --sanitize           # a few cases under compute-sanitizer
+    python -m build_scripts.gpu_check --cpu                # the odd shapes under Triton's interpreter
+
+It owns the choice of cases and the report. Needs torch; a GPU unless --cpu is given. Exit status 1 if a check fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+ROUNDS: Final = 3
+DTYPES: Final = ("bfloat16", "float16")
+SANITIZER: Final = "compute-sanitizer"
+KEPT_ROUNDS: Final = 2
+"""Inputs of so many rounds stay allocated, so that the next round gets other memory, with old data in it."""
+
+
+def parser() -> argparse.ArgumentParser:
+    parsed = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parsed.add_argument("--library", type=Path, help="plugin library whose launchers and kernels are checked")
+    parsed.add_argument("--rounds", type=int, default=ROUNDS, help="fresh inputs per case (default: %(default)s)")
+    parsed.add_argument("--seed", type=int, default=secrets.randbelow(1 << 31), help="of the first round (random)")
+    parsed.add_argument("--dtypes", default=",".join(DTYPES), help="engine types (default: %(default)s)")
+    parsed.add_argument("--only", default="", help="names of checks must contain this")
+    parsed.add_argument("--cpu", action="store_true", help="odd shapes only, under Triton's interpreter")
+    parsed.add_argument("--sanitize", action="store_true", help=f"run the odd shapes once under {SANITIZER}")
+    return parsed
+
+
+def sanitized(arguments: Sequence[str]) -> list[str]:
+    """The command that repeats this run under the sanitizer: one round of the odd shapes.
+
+    Raises:
+        SystemExit: the sanitizer is not installed.
+    """
+    tool = shutil.which(SANITIZER)
+    if tool is None:
+        raise SystemExit(f"{SANITIZER} is not on PATH; it comes with the CUDA toolkit")
+    rest = [argument for argument in arguments if argument != "--sanitize"]
+    return [tool, "--error-exitcode", "1", sys.executable, "-m", "build_scripts.gpu_check", *rest, "--rounds", "0"]
+
+
+def _choose_ops(options: argparse.Namespace):  # type: ignore[no-untyped-def]
+    if options.library:
+        from build_scripts.gpu_check.library_ops import LibraryOps
+
+        return LibraryOps(options.library.resolve())
+    from build_scripts.gpu_check.runners import TritonRunner, runner_of_gpu
+    from build_scripts.gpu_check.source_ops import SourceOps
+
+    return SourceOps(TritonRunner() if options.cpu else runner_of_gpu())
+
+
+def checks_of(options: argparse.Namespace) -> Iterator[tuple[str, Callable[..., object], object]]:
+    """Name, check and case, in the order of the table; a GPU gets the odd shapes and the large ones."""
+    from build_scripts.gpu_check import checks, table
+
+    kinds = (
+        ("paged_attention", checks.check_paged, table.ODD_PAGED, table.GPU_PAGED),
+        ("shared_kv_attention", checks.check_shared, table.ODD_SHARED, table.GPU_SHARED),
+        ("mamba2_block_scan", checks.check_scan, table.ODD_SCAN, table.GPU_SCAN),
+        ("sample_tokens", checks.check_sample, table.ODD_SAMPLE, table.GPU_SAMPLE),
+    )
+    for kind, check, odd, large in kinds:
+        for case in odd if options.cpu or options.rounds == 0 else (*odd, *large):
+            if options.only in f"{kind} {case.name}":
+                yield kind, check, case
+
+
+def run_checks(options: argparse.Namespace) -> int:
+    """Run and print; returns how many failed."""
+    import torch
+
+    from build_scripts.gpu_check.cases import Place
+
+    ops, device, failed, kept = _choose_ops(options), "cpu" if options.cpu else "cuda", 0, []
+    names = ["float32", "float16"] if options.cpu else options.dtypes.split(",")
+    for round_ in range(max(1, options.rounds)):
+        for kind, check, case in checks_of(options):
+            for name in names[:1] if kind == "sample_tokens" else names:
+                place = Place(device, getattr(torch, name), options.seed + round_)
+                outcome = check(ops, case, place)
+                failed += not outcome.passed
+                mark = "ok  " if outcome.passed else "FAIL"
+                note = f"  {outcome.fault}" if outcome.fault else ""
+                measured = f"error {outcome.error:.2e} of {outcome.allowed:.2e}"
+                print(f"{mark} {outcome.name} [{name}] {measured}{note}", flush=True)
+        kept = [*kept, torch.empty(1 << 26, dtype=torch.uint8, device=device)][-KEPT_ROUNDS:]
+    return failed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser().parse_args(given)
+    if options.sanitize:
+        command = sanitized(given)
+        os.execv(command[0], command)
+    if options.cpu:
+        os.environ["TRITON_INTERPRET"] = "1"
+    print(f"seed {options.seed}")
+    failed = run_checks(options)
+    print(f"{failed} checks failed" if failed else "all checks passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
