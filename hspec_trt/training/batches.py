@@ -94,6 +94,11 @@ def make_batch(
     kv = torch.zeros(len(rows), context_len, *rows[0].kv.shape[1:], dtype=torch.bfloat16)
     for place, row in enumerate(rows):
         kv[place, : len(row.kv)] = row.kv
+    context = None
+    if cache.key.all_rows:
+        context = torch.zeros(len(rows), context_len, rows[0].context.shape[1], dtype=torch.bfloat16)
+        for place, row in enumerate(rows):
+            context[place, : len(row.context)] = row.context
     layers = cache.key.kv_layers
     inputs = BlockInputs(
         torch.stack([row.anchor_ids for row in rows]),
@@ -101,6 +106,7 @@ def make_batch(
         torch.stack([row.fused for row in rows]),
         {layer: kv[:, :, place, 0] for place, layer in enumerate(layers)},
         {layer: kv[:, :, place, 1] for place, layer in enumerate(layers)},
+        context,
     )
     return Batch(
         inputs,
@@ -123,6 +129,7 @@ class _Row:
         self.anchors = torch.from_numpy(np.pad(chunk.anchors, (0, missing), mode="edge"))
         self.anchor_ids = tokens[self.anchors]
         self.kv = states.kv[: int(self.anchors.max())]
+        self.context = states.rows[: len(self.kv), fused].flatten(1)
         self.fused = states.rows[self.anchors - 1 - first][:, fused].flatten(1)
         slots = self.anchors[:, None] + torch.arange(1, num_slots + 1)
         judges = (slots - 1).clamp(max=conversation.num_labels - 1)

@@ -25,9 +25,9 @@ TEXTS = [
 ]
 
 
-def _cache(folder: Path) -> TeacherCache:
+def _cache(folder: Path, *, all_rows: bool = False) -> TeacherCache:
     """Row t of state i holds ``50 * i + t`` (whole numbers that bfloat16 holds), K and V of token t hold t."""
-    key = CacheKey("t", "d", LAYERS, KV, 64, 2, 16, "float32")
+    key = CacheKey("t", "d", LAYERS, KV, 64, 2, 16, "float32", all_rows)
     cache = TeacherCache(folder, key, TEXTS)
     for index, text in enumerate(TEXTS):
         tokens = torch.arange(len(text.token_ids), dtype=torch.bfloat16)
@@ -69,6 +69,20 @@ def test_states_are_taken_by_layer_not_by_place(tmp_path: Path) -> None:
     config = replace(CONFIG, fused_layers=(5, 1))
     batch = make_batch(_cache(tmp_path), [Chunk(0, np.array([4]))], config, anchors_per_chunk=1, num_slots=2)
     assert batch.inputs.fused.view(2, 64)[:, 0].tolist() == [103, 3]
+
+
+def test_drafters_with_a_cache_of_their_own_get_the_states_of_the_whole_context(tmp_path: Path) -> None:
+    chunks = [Chunk(0, np.array([3, 6])), Chunk(1, np.array([2]))]
+    batch = make_batch(_cache(tmp_path, all_rows=True), chunks, CONFIG, anchors_per_chunk=2, num_slots=2)
+    context = batch.inputs.context
+    assert context is not None
+    assert context.view(2, 6, 3, 64)[0, :, :, 0].tolist() == [[t, 50 + t, 100 + t] for t in range(6)]
+    assert context[1, 2:].abs().sum() == 0
+    plain = make_batch(_cache(tmp_path / "b"), chunks, CONFIG, anchors_per_chunk=2, num_slots=2)
+    assert plain.inputs.context is None
+    for name in ("anchors", "anchor_ids", "fused"):
+        assert vars(plain.inputs)[name].tolist() == vars(batch.inputs)[name].tolist()
+    assert plain.final.tolist() == batch.final.tolist()
 
 
 def test_an_epoch_holds_every_anchor_once_and_depends_on_seed_and_epoch_only() -> None:
