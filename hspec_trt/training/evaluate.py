@@ -7,7 +7,7 @@ which is the engine's own rule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,18 +47,26 @@ class Acceptance:
         return [accepted / max(1, offered) for accepted, offered in zip(self.accepted, self.offered, strict=True)]
 
 
-@torch.inference_mode()
 def evaluate(model: BlockDrafter, cache: TeacherCache, indices: Sequence[int]) -> Acceptance:
     """Decode conversations of the cache along their own text."""
-    num_drafts = model.num_drafts
-    total = Acceptance(offered=[0] * num_drafts, accepted=[0] * num_drafts)
-    counts = accepted_counts(model, cache, indices)
-    for index in indices:
-        conversation = cache.conversations[index]
-        _walk(total, counts[index], len(conversation.prompt_ids), len(conversation.token_ids))
-    return total
+    return evaluate_groups(model, cache, {"all": indices})["all"]
 
 
+def evaluate_groups(
+    model: BlockDrafter, cache: TeacherCache, groups: Mapping[str, Sequence[int]]
+) -> dict[str, Acceptance]:
+    """`evaluate` of several groups of conversations, which may overlap; each conversation is run once."""
+    counts = accepted_counts(model, cache, sorted({index for indices in groups.values() for index in indices}))
+    found = {}
+    for name, indices in groups.items():
+        found[name] = Acceptance(offered=[0] * model.num_drafts, accepted=[0] * model.num_drafts)
+        for index in indices:
+            conversation = cache.conversations[index]
+            _walk(found[name], counts[index], len(conversation.prompt_ids), len(conversation.token_ids))
+    return found
+
+
+@torch.inference_mode()
 def accepted_counts(model: BlockDrafter, cache: TeacherCache, indices: Sequence[int]) -> dict[int, NDArray[np.int64]]:
     """Accepted drafts of every anchor by conversation, ``[response tokens]`` (0 where no draft is made)."""
     num_drafts = model.num_drafts

@@ -24,7 +24,7 @@ from hspec_trt.modeling.load import shared_tables, target_model
 from hspec_trt.modeling.target import TargetModel
 from hspec_trt.training.cache import TeacherCache
 from hspec_trt.training.data import Conversation, held_out, read_conversations
-from hspec_trt.training.evaluate import Acceptance, evaluate
+from hspec_trt.training.evaluate import Acceptance, evaluate, evaluate_groups
 from hspec_trt.training.export import export
 from hspec_trt.training.options import ShapeOptions, TrainOptions, recipe_json
 from hspec_trt.training.teacher import cache_key, fill_cache
@@ -220,7 +220,7 @@ def _final(job: TrainJob, trainer: Trainer, eval_part: list[int]) -> dict[str, A
         for name in (conversation.sampling, conversation.task):
             if name:
                 groups.setdefault(name, []).append(index)
-    found = {name: evaluate(trainer.model, trainer.cache, indices) for name, indices in groups.items() if indices}
+    found = evaluate_groups(trainer.model, trainer.cache, groups) if eval_part else {}
     for name, acceptance in found.items():
         _log(job.work, {"step": trainer.step, "final": name, "acceptance": asdict(acceptance)})
     return found
