@@ -6,7 +6,7 @@ It owns how an op's attributes in graph.onnx become a need. It compiles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
@@ -117,6 +117,15 @@ _READERS: Final[Mapping[str, tuple[OpSpec, Callable[[_Graph, Attributes, Mapping
 }
 
 
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """All nodes in order, those in branches too."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _nodes(attribute.g)
+
+
 def _attributes(node: onnx.NodeProto) -> dict[str, int]:
     plain = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     return {name: value for name, value in plain.items() if isinstance(value, int)}
@@ -135,7 +144,7 @@ def _graph_facts(graph: onnx.GraphProto, where: str, block_size: int) -> _Graph:
             "B061", f"{where} has no kv_pages input or no emitted_ids output", needed="a step graph of ours"
         )
     width = _static_dim(emitted[0], 1)
-    scans = [_attributes(node)["block_size"] for node in graph.node if node.op_type == MAMBA2_BLOCK_SCAN.name]
+    scans = [_attributes(node)["block_size"] for node in _nodes(graph) if node.op_type == MAMBA2_BLOCK_SCAN.name]
     shapes = {initializer.name: tuple(initializer.dims) for initializer in graph.initializer}
     return _Graph(names[pages[0].type.tensor_type.elem_type], width, max([width, block_size, *scans]), shapes)
 
@@ -153,7 +162,7 @@ def needs_of_graph(path: Path, block_size: int = 0) -> list[Need]:
     graph = onnx.load(path, load_external_data=False).graph
     facts = _graph_facts(graph, str(path), block_size)
     needs: list[Need] = []
-    for node in graph.node:
+    for node in _nodes(graph):
         if node.domain != OP_DOMAIN or node.op_type not in _READERS:
             continue
         spec, read = _READERS[node.op_type]

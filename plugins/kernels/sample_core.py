@@ -32,7 +32,7 @@ def option_row(row_ids, row, num_rows):
 
 @triton.jit
 def row_top(scan_max, row, chunks, MAX_CHUNKS: tl.constexpr):
-    """Greatest finite logit of a row."""
+    """Greatest finite logit of a row; a finite number also where there is none."""
     chunk = tl.arange(0, MAX_CHUNKS)
     values = tl.load(scan_max + row.to(tl.int64) * chunks + chunk, mask=chunk < chunks, other=float("-inf"))
-    return tl.max(values, 0)
+    return tl.maximum(tl.max(values, 0), -3.0e38)

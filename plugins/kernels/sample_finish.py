@@ -43,5 +43,5 @@ def sample_finish(
             at_token = (score == best) & (candidate == token)
             logit = tl.max(tl.where(at_token, tl.load(pick_logit + index, mask=inside, other=0.0), float("-inf")), 0)
     tl.store(ids + row, token)
-    tl.store(logprobs + row, logit - shift - tl.log(total))
+    tl.store(logprobs + row, logit - shift - tl.log(tl.where(total == 0.0, 1.0, total)))
     tl.store(finite + row, (bad == 0).to(tl.uint8))

@@ -142,7 +142,7 @@ def tunings(variant: Variant, sm: int) -> tuple[Tuning, ...]:
     narrow = replace(first, constants={**first.constants, "BLOCK_N": 32})
     wide = replace(narrow, num_warps=2 * first.num_warps)
     unique: list[Tuning] = []
-    unique += [
-        option for option in (first, shallow, narrow, replace(narrow, num_stages=2), wide) if option not in unique
-    ]
+    for option in (first, shallow, narrow, replace(narrow, num_stages=2), wide):
+        if option not in unique:
+            unique.append(option)
     return tuple(unique)
