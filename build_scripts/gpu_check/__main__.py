@@ -54,17 +54,6 @@ def sanitized(arguments: Sequence[str]) -> list[str]:
     return [tool, "--error-exitcode", "1", sys.executable, "-m", "build_scripts.gpu_check", *rest, "--rounds", "0"]
 
 
-def _choose_ops(options: argparse.Namespace):  # type: ignore[no-untyped-def]
-    if options.library:
-        from build_scripts.gpu_check.library_ops import LibraryOps
-
-        return LibraryOps(options.library.resolve())
-    from build_scripts.gpu_check.runners import TritonRunner, runner_of_gpu
-    from build_scripts.gpu_check.source_ops import SourceOps
-
-    return SourceOps(TritonRunner() if options.cpu else runner_of_gpu())
-
-
 def checks_of(options: argparse.Namespace) -> Iterator[tuple[str, Callable[..., object], object]]:
     """Name, check and case, in the order of the table; a GPU gets the odd shapes and the large ones."""
     from build_scripts.gpu_check import checks, table
@@ -86,8 +75,10 @@ def run_checks(options: argparse.Namespace) -> int:
     import torch
 
     from build_scripts.gpu_check.cases import Place
+    from build_scripts.gpu_check.runners import choose_ops
 
-    ops, device, failed, kept = _choose_ops(options), "cpu" if options.cpu else "cuda", 0, []
+    ops, device = choose_ops(options.library, cpu=options.cpu), "cpu" if options.cpu else "cuda"
+    failed, kept = 0, []
     names = ["float32", "float16"] if options.cpu else options.dtypes.split(",")
     for round_ in range(max(1, options.rounds)):
         for kind, check, case in checks_of(options):

@@ -24,8 +24,8 @@ class Place:
     seed: int = 0
 
     def generator(self) -> torch.Generator:
-        """A fresh generator; random numbers are drawn on the CPU, so that a case is the same on every device."""
-        return torch.Generator().manual_seed(self.seed)
+        """A fresh generator on the device."""
+        return torch.Generator(self.device).manual_seed(self.seed)
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """To the device, floats to the type."""
@@ -70,11 +70,15 @@ class PagedInputs:
     kv_pages: torch.Tensor
 
 
+def _normal(generator: torch.Generator, *size: int) -> torch.Tensor:
+    return torch.randn(*size, generator=generator, device=generator.device)
+
+
 def _page_table(lengths: list[int], page_size: int, generator: torch.Generator) -> tuple[torch.Tensor, int]:
     """Pages of each row, shuffled, unused entries 0; and the pages of the pool, of which every third is no row's."""
     counts = [-(-length // page_size) for length in lengths]
     pool = sum(counts) + sum(counts) // 3 + 2
-    free = (torch.randperm(pool - 1, generator=generator) + 1).tolist()
+    free = (torch.randperm(pool - 1, generator=generator, device=generator.device) + 1).tolist()
     table = torch.zeros(len(lengths), max([1, *counts]), dtype=torch.int32)
     for row, count in enumerate(counts):
         table[row, :count] = torch.tensor([free.pop() for _ in range(count)], dtype=torch.int32)
@@ -85,12 +89,13 @@ def _filled_pages(
     table: torch.Tensor, pool: int, lengths: list[int], shape: AttentionShape, generator: torch.Generator, poison: float
 ) -> torch.Tensor:
     """Pages with random K and V at the committed positions of each row, and poison everywhere else."""
-    pages = torch.full((pool, 2, shape.num_kv_heads, shape.page_size, shape.head_dim), poison)
+    committed = torch.zeros(pool, shape.page_size, dtype=torch.bool)
     for row, length in enumerate(lengths):
-        for position in range(length):
-            cell = torch.randn(2, shape.num_kv_heads, shape.head_dim, generator=generator)
-            pages[table[row, position // shape.page_size], :, :, position % shape.page_size] = cell
-    return pages
+        at = torch.arange(length)
+        committed[table[row, at // shape.page_size].long(), at % shape.page_size] = True
+    committed = committed.to(generator.device)[:, None, None, :, None]
+    pages = _normal(generator, pool, 2, shape.num_kv_heads, shape.page_size, shape.head_dim)
+    return pages.masked_fill_(~committed, poison)
 
 
 def _packed(rows: tuple[tuple[int, int], ...], padding: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -113,7 +118,7 @@ def paged_inputs(case: PagedCase, place: Place, poison: float = POISON) -> Paged
     token_rows, positions, slots = _packed(case.rows, case.padding)
     tokens = len(token_rows)
     query, key, value = (
-        torch.randn(tokens, heads, case.head_dim, generator=generator)
+        _normal(generator, tokens, heads, case.head_dim)
         for heads in (case.num_heads, case.num_kv_heads, case.num_kv_heads)
     )
     pages = _filled_pages(table, pool, contexts, shape, generator, poison)
@@ -165,7 +170,7 @@ def shared_inputs(case: SharedCase, place: Place, poison: float = POISON) -> Sha
     generator, rows = place.generator(), len(case.prefixes)
     table, pool = _page_table(list(case.prefixes), case.page_size, generator)
     query, key, value = (
-        torch.randn(rows, case.block, heads, case.head_dim, generator=generator)
+        _normal(generator, rows, case.block, heads, case.head_dim)
         for heads in (case.num_heads, case.num_kv_heads, case.num_kv_heads)
     )
     lengths = [0] * rows if case.no_context else list(case.prefixes)
@@ -199,7 +204,7 @@ def scan_inputs(case: ScanCase, place: Place) -> ScanInputs:
     conv_dim = shape.num_heads * shape.head_dim + 2 * shape.n_groups * shape.state_size
 
     def normal(*size: int) -> torch.Tensor:
-        return torch.randn(*size, generator=generator)
+        return _normal(generator, *size)
 
     dt = normal(case.rows, shape.block_size, shape.num_heads)
     dt[..., 0] *= 20.0
@@ -259,15 +264,15 @@ def sample_inputs(case: SampleCase, place: Place) -> SampleInputs:
     """Fresh inputs of `case`; logits float32."""
     generator, requests = place.generator(), len(case.options)
     rows = requests * case.rows_each
-    logits = torch.randn(rows, case.vocab_size, generator=generator) * case.spread
+    logits = _normal(generator, rows, case.vocab_size) * case.spread
     for row, columns in case.greatest.items():
         logits[row, list(columns)] = logits[row].max() + 0.5
     token_ids = torch.arange(case.vocab_size, dtype=torch.int32)
     if case.offsets:
-        steps = torch.randint(1, 6, (case.vocab_size,), generator=generator)
+        steps = torch.randint(1, 6, (case.vocab_size,), generator=generator, device=place.device)
         token_ids = steps.cumsum(0).int()
     row_ids = torch.arange(requests, dtype=torch.int32).repeat_interleave(case.rows_each)
-    positions = torch.randint(0, 1 << 20, (rows,), generator=generator).int()
+    positions = torch.randint(0, 1 << 20, (rows,), generator=generator, device=place.device).int()
 
     def column(name: str, dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor([getattr(options, name) for options in case.options], dtype=dtype, device=place.device)

@@ -59,9 +59,14 @@ def _attribute_words(spec: OpSpec, values: dict[str, int | float]) -> ctypes.Arr
 
 @dataclass
 class LibraryOps:
-    """Implements `build_scripts.gpu_check.ops.Ops`; `splits` and `verify_width` are the library's own choice."""
+    """Implements `build_scripts.gpu_check.ops.Ops`; `splits` and `verify_width` are the library's own choice.
+
+    Attributes:
+        poison: fill the first output (never the aliased pages) and the workspace before each launch.
+    """
 
     path: Path
+    poison: bool = True
     _library: ctypes.CDLL = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +87,10 @@ class LibraryOps:
         head = (spec.name.encode(), _attribute_words(spec, values), _described(inputs))
         size = ctypes.c_size_t()
         self._call("hspec_trt_workspace_bytes", *head, ctypes.byref(size))
-        workspace = torch.full((max(size.value, 1),), 0xFF, dtype=torch.uint8, device=inputs[0].device)
+        workspace = torch.empty(max(size.value, 1), dtype=torch.uint8, device=inputs[0].device)
+        if self.poison:
+            for tensor in (workspace, *outputs[:1]):
+                tensor.view(torch.uint8).fill_(0xFF)
         on_gpu = inputs[0].is_cuda
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream if on_gpu else None)
         data = ctypes.c_void_p(workspace.data_ptr())
@@ -101,7 +109,7 @@ class LibraryOps:
         splits: int | None = None,
     ) -> torch.Tensor:
         """PagedAttention; `kv_pages` is updated in place."""
-        output = torch.full_like(query, float("nan"))
+        output = torch.empty_like(query)
         indices = (step.cu_query_lens, step.context_lens, step.page_table, step.query_slots)
         inputs = (query, key, value, kv_pages, *indices, step.token_rows, step.token_positions)
         self._launch(PAGED_ATTENTION, vars(shape), inputs, (output, kv_pages))
@@ -122,7 +130,7 @@ class LibraryOps:
         splits: int | None = None,
     ) -> torch.Tensor:
         """SharedKvAttention."""
-        output = torch.full_like(query, float("nan"))
+        output = torch.empty_like(query)
         values = {**vars(shape), "causal": int(causal), "no_context": int(no_context)}
         self._launch(SHARED_KV_ATTENTION, values, (query, key, value, kv_pages, page_table, prefix_lens), (output,))
         return output
@@ -132,7 +140,7 @@ class LibraryOps:
     ) -> torch.Tensor:
         """Mamba2BlockScan."""
         size = (xbc.shape[0], shape.block_size, shape.num_heads * shape.head_dim)
-        output = torch.full(size, float("nan"), dtype=xbc.dtype, device=xbc.device)
+        output = torch.empty(size, dtype=xbc.dtype, device=xbc.device)
         per_head = (weights.dt_bias, weights.a_log, weights.d)
         inputs = (xbc, dt, weights.conv_weight, weights.conv_bias, *per_head, state)
         self._launch(MAMBA2_BLOCK_SCAN, vars(shape), inputs, (output,))
@@ -148,7 +156,7 @@ class LibraryOps:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """SampleTokens."""
         rows, device = int(logits.shape[0]), logits.device
-        ids = torch.full((rows,), -1, dtype=torch.int32, device=device)
+        ids = torch.empty(rows, dtype=torch.int32, device=device)
         logprobs = torch.full((rows,), float("nan"), device=device)
         finite = torch.zeros(rows, dtype=torch.bool, device=device)
         columns = (options.temperature, options.top_p, options.min_p, options.top_k, options.seed)

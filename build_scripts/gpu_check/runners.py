@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to run one kernel: through Triton itself (interpreter on a CPU, just-in-time compiler on a GPU)."""
+"""What runs the kernels: Triton (interpreter on a CPU, just-in-time compiler on a GPU), or the plugin library."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import importlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from build_scripts.gpu_check.source_ops import Argument
+from build_scripts.gpu_check.library_ops import LibraryOps
+from build_scripts.gpu_check.ops import Ops
+from build_scripts.gpu_check.source_ops import Argument, SourceOps
 from plugins.kernels.catalog import KERNELS
 from plugins.kernels.geometry import Grid
 from plugins.kernels.variants import FALLBACK_SM, SHARED_BYTES, Variant, tuning
@@ -51,3 +54,14 @@ def runner_of_gpu() -> TritonRunner:
     # A GPU without tuning of its own is treated like the smallest.
     sm = capability if capability in SHARED_BYTES else FALLBACK_SM
     return TritonRunner(properties.multi_processor_count, sm)
+
+
+def choose_ops(library: Path | None, *, cpu: bool, poison: bool = True) -> Ops:
+    """The plugin library's launchers, else the sources under the interpreter (`cpu`) or on the GPU.
+
+    Args:
+        poison: fill outputs and workspace before each launch; off where time is measured.
+    """
+    if library:
+        return LibraryOps(library.resolve(), poison=poison)
+    return SourceOps(TritonRunner() if cpu else runner_of_gpu(), poison=poison)

@@ -45,37 +45,42 @@ def launch(
 
 
 @dataclass(frozen=True)
-class _Partials:
-    out: torch.Tensor
-    lse: torch.Tensor
-
-
-def _partials(like: torch.Tensor, shape: AttentionShape, rows: int, max_query: int, splits: int) -> _Partials:
-    """Workspace of the splits, poisoned; checked against the size that a plugin would be given."""
-    slots = rows * max_query * shape.num_heads * splits if splits > 1 else 1
-    given = geometry.split_workspace_floats(rows, shape.num_kv_heads, shape.group, max_query, shape.head_dim)
-    if slots * (shape.head_dim + 1) > given:
-        raise AssertionError(f"workspace formula gives {given} floats, {slots * (shape.head_dim + 1)} are used")
-    floats = torch.full((slots * (shape.head_dim + 1),), float("nan"), device=like.device)
-    return _Partials(floats[: slots * shape.head_dim], floats[slots * shape.head_dim :])
-
-
-def _sample_workspace(rows: int, vocab_size: int, device: torch.device) -> dict[str, torch.Tensor]:
-    types = {"scan_id": torch.int32, "scan_bad": torch.int32, "pick_id": torch.int32}
-    plan = geometry.SampleWorkspace(rows, vocab_size)
-    buffer = torch.full((plan.nbytes,), 0xFF, dtype=torch.uint8, device=device)
-    offset, tensors = 0, {}
-    for name, nbytes in plan.tensors:
-        tensors[name] = buffer[offset : offset + nbytes].view(types.get(name, torch.float32))
-        offset += geometry.ceil_div(nbytes, 256) * 256
-    return tensors
-
-
-@dataclass(frozen=True)
 class SourceOps:
-    """Implements `build_scripts.gpu_check.ops.Ops`."""
+    """Implements `build_scripts.gpu_check.ops.Ops`.
+
+    Attributes:
+        poison: fill outputs and workspace before each launch.
+    """
 
     run: Runner
+    poison: bool = True
+
+    def _empty(self, size: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        fresh = torch.empty(tuple(size), dtype=dtype, device=device)
+        if self.poison:
+            fresh.view(torch.uint8).fill_(0xFF)  # NaN in every floating type, -1 in integers
+        return fresh
+
+    def _partials(
+        self, like: torch.Tensor, shape: AttentionShape, rows: int, max_query: int, splits: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """partial_out and partial_lse; checked against the size that a plugin would be given."""
+        slots = rows * max_query * shape.num_heads * splits if splits > 1 else 1
+        given = geometry.split_workspace_floats(rows, shape.num_kv_heads, shape.group, max_query, shape.head_dim)
+        if slots * (shape.head_dim + 1) > given:
+            raise AssertionError(f"workspace formula gives {given} floats, {slots * (shape.head_dim + 1)} are used")
+        out, lse = ([slots * width] for width in (shape.head_dim, 1))
+        return self._empty(out, torch.float32, like.device), self._empty(lse, torch.float32, like.device)
+
+    def _sample_workspace(self, rows: int, vocab_size: int, device: torch.device) -> dict[str, torch.Tensor]:
+        types = {"scan_id": torch.int32, "scan_bad": torch.int32, "pick_id": torch.int32}
+        plan = geometry.SampleWorkspace(rows, vocab_size)
+        buffer = self._empty([plan.nbytes], torch.uint8, device)
+        offset, tensors = 0, {}
+        for name, nbytes in plan.tensors:
+            tensors[name] = buffer[offset : offset + nbytes].view(types.get(name, torch.float32))
+            offset += geometry.ceil_div(nbytes, 256) * 256
+        return tensors
 
     def paged_attention(
         self,
@@ -95,7 +100,7 @@ class SourceOps:
             verify_width: tokens of the longest row that the engine verifies (drafts + 1).
             splits: forced number of splits; None takes the launcher's own rule.
         """
-        output = torch.full_like(query, float("nan"))
+        output = self._empty(query.shape, query.dtype, query.device)
         max_pages = int(step.page_table.shape[1])
         pages = {"kv_pages": kv_pages, "page_table": step.page_table, "max_pages": max_pages, "output": output}
         base = (shape.head_dim, shape.group, shape.page_size)
@@ -109,17 +114,17 @@ class SourceOps:
         max_query = min(tile // shape.group, step.longest_query)
         longest = geometry.longest_range(max_pages, shape.page_size, shape.window, max_query)
         count = splits or geometry.num_splits(step.rows, shape.num_kv_heads, longest, self.run.multiprocessors)
-        parts = _partials(query, shape, step.rows, max_query, count)
+        out, lse = self._partials(query, shape, step.rows, max_query, count)
         rows = {"query": query, "cu_query_lens": step.cu_query_lens, "context_lens": step.context_lens, **pages}
         rows |= {"scale": shape.scale, "window": shape.window}
         launch(
             self.run, "verify_attention", query.dtype, (*base, tile), (count, shape.num_kv_heads, step.rows),
-            partial_out=parts.out, partial_lse=parts.lse, max_query=max_query, **rows,
+            partial_out=out, partial_lse=lse, max_query=max_query, **rows,
         )  # fmt: skip
         if count > 1:
             launch(
                 self.run, "merge_splits", query.dtype, (shape.head_dim, 1), (max_query, shape.num_heads, step.rows),
-                partial_out=parts.out, partial_lse=parts.lse, cu_query_lens=step.cu_query_lens, output=output,
+                partial_out=out, partial_lse=lse, cu_query_lens=step.cu_query_lens, output=output,
                 max_query=max_query, splits=count,
             )  # fmt: skip
         if step.longest_query > max_query:
@@ -142,26 +147,26 @@ class SourceOps:
         splits: int | None = None,
     ) -> torch.Tensor:
         """SharedKvAttention: query [D, B, num_heads, head_dim] -> the same."""
-        output = torch.full_like(query, float("nan"))
+        output = self._empty(query.shape, query.dtype, query.device)
         rows, block_len = int(query.shape[0]), int(query.shape[1])
         max_pages = int(page_table.shape[1])
         tile = geometry.tile_rows(shape.group * block_len)
         longest = geometry.longest_range(max_pages, shape.page_size, shape.window, block_len)
         count = splits or geometry.num_splits(rows, shape.num_kv_heads, longest, self.run.multiprocessors)
         count = 1 if no_context else count
-        parts = _partials(query, shape, rows, block_len, count)
+        out, lse = self._partials(query, shape, rows, block_len, count)
         launch(
             self.run, "shared_kv_attention", query.dtype,
             (shape.head_dim, shape.group, shape.page_size, tile, int(causal), int(no_context)),
             (count, shape.num_kv_heads, rows),
             query=query, key=key, value=value, kv_pages=kv_pages, page_table=page_table, prefix_lens=prefix_lens,
-            output=output, partial_out=parts.out, partial_lse=parts.lse, scale=shape.scale, window=shape.window,
+            output=output, partial_out=out, partial_lse=lse, scale=shape.scale, window=shape.window,
             max_pages=max_pages, block_len=block_len,
         )  # fmt: skip
         if count > 1:
             launch(
                 self.run, "merge_splits", query.dtype, (shape.head_dim, 0), (block_len, shape.num_heads, rows),
-                partial_out=parts.out, partial_lse=parts.lse, cu_query_lens=prefix_lens, output=output,
+                partial_out=out, partial_lse=lse, cu_query_lens=prefix_lens, output=output,
                 max_query=block_len, splits=count,
             )  # fmt: skip
         return output
@@ -172,7 +177,7 @@ class SourceOps:
         """Mamba2BlockScan: xbc [D, B, conv_dim] -> [D, B, num_heads * head_dim]."""
         rows = int(xbc.shape[0])
         size = (rows, shape.block_size, shape.num_heads * shape.head_dim)
-        output = torch.full(size, float("nan"), dtype=xbc.dtype, device=xbc.device)
+        output = self._empty(size, xbc.dtype, xbc.device)
         launch(
             self.run, "mamba2_block_scan", xbc.dtype,
             (shape.num_heads, shape.head_dim, shape.state_size, shape.n_groups, shape.conv_kernel, shape.block_size),
@@ -193,15 +198,15 @@ class SourceOps:
         """SampleTokens: logits float32 [K, V] -> ids int32, logprobs float32, finite bool, [K] each."""
         rows, vocab_size = int(logits.shape[0]), int(logits.shape[1])
         device, chunks = logits.device, geometry.sample_chunks(vocab_size)
-        scratch = _sample_workspace(rows, vocab_size, device)
+        scratch = self._sample_workspace(rows, vocab_size, device)
         known: dict[str, Argument] = {
             "logits": logits, "token_ids": token_ids, "row_ids": row_ids, "positions": positions,
             "temperature": options.temperature, "top_p": options.top_p, "min_p": options.min_p, "top_k": options.top_k,
             "seed": options.seed, "vocab_size": vocab_size, "num_rows": int(options.temperature.shape[0]),
             "chunks": chunks, **scratch,
-            "ids": torch.full((rows,), -1, dtype=torch.int32, device=device),
-            "logprobs": torch.full((rows,), float("nan"), dtype=torch.float32, device=device),
-            "finite": torch.full((rows,), 7, dtype=torch.uint8, device=device),
+            "ids": self._empty([rows], torch.int32, device),
+            "logprobs": self._empty([rows], torch.float32, device),
+            "finite": self._empty([rows], torch.uint8, device),
         }  # fmt: skip
         key = (geometry.vocab_align(vocab_size),)
         grids = {"sample_scan": (chunks, rows, 1), "sample_filter": (rows, 1, 1), "sample_pick": (chunks, rows, 1)}

@@ -37,7 +37,7 @@ def prefill_attention(
     lane = tl.arange(0, TILE)
     token = first + lane // GROUP
     head = kv_head * GROUP + lane % GROUP
-    exists = (lane < TOKENS * GROUP) & (token <= last)
+    exists = token <= last
     dims = tl.arange(0, BLOCK_D)
     query_row = (row_start + token).to(tl.int64) * (num_kv_heads * GROUP) + head
     query_mask = exists[:, None] & (dims < HEAD_DIM)[None, :]
