@@ -39,15 +39,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_VENV = ROOT / ".cache" / "triton_server"
 SERVER = "nvidia-pytriton==0.7.0"
+NUMPY = "numpy<2"
+RECIPE = 1
+"""Raise it when `install` does something else with the same packages."""
 PYTHONS = ((3, 11), (3, 12), (3, 10))
 """Python versions that have both a stub in the wheel and a NumPy 1 wheel, the preferred first."""
 SHM_FOLDER = Path("/dev/shm")
-STOP_SECONDS = 10.0
+EXIT_SECONDS = 4
+"""What the server grants open requests when it is asked to stop; HTTP connections may use it up."""
+STOP_SECONDS = EXIT_SECONDS + 2.0
+"""After that it is killed: with gRPC streams open, release 2.51 gives up after its exit timeout and then hangs."""
 
 
 def install(venv: Path) -> Path:
     """Make the environment, or leave it where it is up to date; returns its folder."""
-    recipe = hashlib.sha256(Path(__file__).read_bytes() + _requirements().encode()).hexdigest()
+    recipe = hashlib.sha256(repr((RECIPE, SERVER, NUMPY, _requirements())).encode()).hexdigest()
     stamp = venv / "recipe.sha256"
     with _locked(venv.with_suffix(".lock")):
         if not (stamp.is_file() and stamp.read_text() == recipe):
@@ -55,7 +61,7 @@ def install(venv: Path) -> Path:
             print(f"installing {SERVER} and hspec_trt[cpu] into {venv} ({python})", file=sys.stderr)
             _run(python, "-m", "venv", "--clear", str(venv))
             pip = (str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-            _run(*pip, "numpy<2", "-e", f"{ROOT}[cpu]")
+            _run(*pip, NUMPY, "-e", f"{ROOT}[cpu]")
             _run(*pip, "--no-deps", SERVER)
             _link_backend(venv)
             stamp.write_text(recipe)
@@ -76,9 +82,10 @@ def start(
         *("--http-address=127.0.0.1", f"--http-port={http}"),
         *("--grpc-address=127.0.0.1", f"--grpc-port={grpc}"),
         *("--metrics-address=127.0.0.1", f"--metrics-port={metrics}"),
-        *("--allow-gpu-metrics=false", "--exit-timeout-secs=5"),
+        *("--allow-gpu-metrics=false", f"--exit-timeout-secs={EXIT_SECONDS}"),
         # Explicit control lets a model whose engine died take itself out of service, and be loaded again.
-        *("--model-control-mode=explicit", "--load-model=*"),
+        "--model-control-mode=explicit",
+        *([] if any(option.startswith("--load-model") for option in options) else ["--load-model=*"]),
         *options,
     ]
     with log.open("wb") as file:
@@ -240,7 +247,7 @@ def main() -> None:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("install", help="make the environment; nothing happens where it is up to date")
-    starting = commands.add_parser("start", help="start the server and print its process id")
+    starting = commands.add_parser("start", help="start and print the process id; options of tritonserver follow --")
     starting.add_argument("repository", type=Path, help="model repository, as hspec-trt export-triton writes it")
     starting.add_argument("--http-port", type=int, default=8000)
     starting.add_argument("--grpc-port", type=int, default=8001)
@@ -248,10 +255,13 @@ def main() -> None:
     starting.add_argument("--free-ports", action="store_true", help="take three free ports instead")
     starting.add_argument("--log", type=Path, default=Path("triton_server.log"))
     starting.add_argument("--json", action="store_true", help="print process id and ports as JSON")
-    starting.add_argument("options", nargs="*", help="after --: further tritonserver options")
     stopping = commands.add_parser("stop", help="end a server that start started")
     stopping.add_argument("pid", type=int)
-    arguments = parser.parse_args()
+    given, server_options = sys.argv[1:], list[str]()
+    if "--" in given:
+        split = given.index("--")
+        given, server_options = given[:split], given[split + 1 :]
+    arguments = parser.parse_args(given)
     if arguments.command == "stop":
         print(f"stopped in {stop(arguments.pid):.1f} s")
         return
@@ -263,7 +273,7 @@ def main() -> None:
     if arguments.free_ports:
         http, grpc, metrics = free_ports(3)
         ports = (http, grpc, metrics)
-    record = start(venv, arguments.repository, arguments.log, ports, arguments.options)
+    record = start(venv, arguments.repository, arguments.log, ports, server_options)
     print(json.dumps(record) if arguments.json else record["pid"])
 
 

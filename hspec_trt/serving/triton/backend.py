@@ -121,6 +121,9 @@ _ERROR_CODES: Final = {
 """Our code to the attribute of TritonError; every other code is INVALID_ARG."""
 
 
+_STOPPING: Final = "Server not ready"
+
+
 class Backend:
     """Makes responses, errors and metrics.
 
@@ -161,6 +164,14 @@ class Backend:
         """A metric family, to be kept alive as long as its metrics."""
         family = self._utils.MetricFamily
         return family(name=name, description=description, kind=getattr(family, kind))
+
+    def server_stops(self, model: str) -> bool:
+        """True once the server is shutting down: it then answers no question about its models any more."""
+        try:
+            self._utils.is_model_ready(model)
+        except self._utils.TritonModelException as error:
+            return _STOPPING in str(error)
+        return False
 
     def unload(self, model: str) -> str:
         """Ask the server to take a model out of service; returns why it will not, or an empty text."""

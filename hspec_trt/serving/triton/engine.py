@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from hspec_trt.bundle import EngineFolder, open_engine
+from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.errors import HspecError, LoadError, RequestError
 from hspec_trt.runtime.core import EngineCore
 from hspec_trt.runtime.loading import MemoryTable, load_session
@@ -36,7 +38,7 @@ class WatchedSession:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._failed_in_a_row = 0
+        self.failed_in_a_row = 0
         self.failure: HspecError | None = None
 
     @property
@@ -62,14 +64,14 @@ class WatchedSession:
         try:
             outputs = self._session.step(inputs)
         except HspecError as error:
-            self._failed_in_a_row += 1
-            if self._failed_in_a_row >= MAX_FAILED_STEPS:
+            self.failed_in_a_row += 1
+            if self.failed_in_a_row >= MAX_FAILED_STEPS:
                 self.failure = error
             raise
         except BaseException as error:
             self.failure = RequestError("R304", f"the session died: {type(error).__name__}: {error}")
             raise
-        self._failed_in_a_row = 0
+        self.failed_in_a_row = 0
         return outputs
 
 
@@ -131,6 +133,7 @@ class ServedEngine:
             options=runtime_options(parameters).scheduler,
         )
         self._worker = EngineWorker(self.core)
+        self._probe: RunningSequence | None = None
         self.limits = loaded.session.limits
 
     @property
@@ -154,6 +157,16 @@ class ServedEngine:
             RequestError: R1xx, R2xx.
         """
         return self.core.make(prompt_ids, ask.params, sink, streaming=ask.response.stream, index=index)
+
+    def probe(self) -> None:
+        """Where the last step failed and nobody asks for another: run one, to learn whether the session is dead."""
+        if self._probe is not None and self._probe.finish is None:
+            return
+        if self._session.failed_in_a_row and self.failure is None:
+            params = SamplingParams(max_tokens=1, temperature=0.0, drafts="off")
+            self._probe = self.core.make([0], params, lambda update: None)
+            with suppress(RequestError):  # the step loop died meanwhile: `failure` says so
+                self.start([self._probe])
 
     def start(self, sequences: Sequence[RunningSequence]) -> None:
         """Put sequences in the line.

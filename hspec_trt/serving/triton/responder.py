@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from hspec_trt.errors import HspecError, RequestError
 from hspec_trt.runtime.request import Sink, Update
-from hspec_trt.serving.triton.backend import FINAL, Backend
+from hspec_trt.serving.triton.backend import Backend
 from hspec_trt.serving.triton.outputs import Writing, write_response
 from hspec_trt.serving.triton.results import Piece
 from hspec_trt.serving.triton.tickets import Answer, Ticket
@@ -93,13 +93,12 @@ class Responder:
 
     def _finish(self, ticket: Ticket, response: object) -> None:
         if not ticket.finished:
-            ticket.finished = True
             self._send(ticket, response, last=True)
             self._done(ticket, [])
 
     def _send(self, ticket: Ticket, response: object, *, last: bool) -> None:
         try:
-            ticket.sender.send(response, flags=FINAL if last else 0)
+            ticket.send(response, last=last)
         except self._backend.send_errors as error:
             if not last:
                 self._backend.log(f"request {ticket.request_id!r}: {error}", error=True)

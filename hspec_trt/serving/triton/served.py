@@ -27,6 +27,8 @@ from hspec_trt.serving.triton.tickets import Answer, Ticket
 
 _CANCEL_SHARE: Final = 4.0
 """The look-out for cancelled requests rests this many times as long as a round of it took."""
+_STOP_PERIOD_SECONDS: Final = 0.2
+"""How often a model with open requests asks whether the server is shutting down."""
 _IDLE_SECONDS: Final = 0.02
 """Its rest where no request is open."""
 
@@ -78,6 +80,7 @@ class ServedModel:
         self._closing = threading.Event()
         self._watch = threading.Thread(target=self._look_after, name="hspec_trt-watch", daemon=True)
         self._watch.start()
+        threading.Thread(target=self._look_for_shutdown, name="hspec_trt-shutdown", daemon=True).start()
         memory = self._engine.memory
         self._backend.log(
             f"{self._args.name} instance {self._args.instance}: engine {self._engine.folder.path}, "
@@ -133,9 +136,9 @@ class ServedModel:
         self._admit(ticket)
         try:
             self._engine.start(ticket.sequences)
-        except HspecError:
+        except HspecError as error:
             self._forget(ticket)
-            raise
+            ticket.send(self._backend.failure(error), last=True)
 
     def _add_answers(self, ticket: Ticket, batch_index: int, ask: Ask) -> None:
         """Make the answers to one prompt."""
@@ -202,17 +205,31 @@ class ServedModel:
             if began >= next_stats:
                 self._metrics.update()
                 next_stats = began + self._parameters.stats_period_ms / 1e3
-            if in_service and self._engine.failure is not None:
-                in_service = False
-                self._leave_service(self._engine.failure)
+            in_service = in_service and self._check_engine()
             rest = period if self._tickets else max(period, _IDLE_SECONDS)
             pause = max(rest, _CANCEL_SHARE * (time.monotonic() - began))
 
+    def _look_for_shutdown(self) -> None:
+        """A thread of its own: ends what is open when the server stops, which would otherwise wait for it in vain."""
+        while not self._closing.wait(_STOP_PERIOD_SECONDS):
+            if self._tickets and self._backend.server_stops(self._args.name):
+                self._engine.close()
+                return
+
     def _look_for_cancelled(self) -> None:
         for ticket in self._open_tickets():
-            if not ticket.cancelled_by_client and ticket.sender.is_cancelled():
+            if not ticket.cancelled_by_client and ticket.client_gave_up():
                 ticket.cancelled_by_client = True
                 self._cancel(ticket)
+
+    def _check_engine(self) -> bool:
+        """False once the engine is dead; the model has then left service."""
+        failure = self._engine.failure
+        if failure is not None:
+            self._leave_service(failure)
+        elif not self._tickets:
+            self._engine.probe()
+        return failure is None
 
     def _leave_service(self, failure: HspecError) -> None:
         """End what is open and take the model out of service, so that the server says it is not ready."""

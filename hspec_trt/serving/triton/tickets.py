@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ from hspec_trt.errors import HspecError
 from hspec_trt.runtime.request import Sequence as RunningSequence
 from hspec_trt.runtime.request import Update
 from hspec_trt.runtime.results import AnswerBuilder
-from hspec_trt.serving.triton.backend import Sender
+from hspec_trt.serving.triton.backend import FINAL, Sender
 from hspec_trt.serving.triton.requests import ResponseOptions
 from hspec_trt.serving.triton.results import Ending, Piece
 
@@ -101,6 +102,8 @@ class Ticket:
         sequences: of the answers, once they were started.
         cancelled_by_client: nobody reads the responses any more.
         queued: the responder knows that there is news. finished: the last response is out.
+        lock: held while the sender is used. The server crashes when it is asked about a request that is over
+            (seen with release 2.51), so nobody may look for a cancellation while the last response goes out.
     """
 
     request_id: str
@@ -115,6 +118,19 @@ class Ticket:
     error: HspecError | None = None
     queued: bool = False
     finished: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def send(self, response: object, *, last: bool) -> None:
+        """Send a response; nothing happens after the last one."""
+        with self.lock:
+            if not self.finished:
+                self.finished = last
+                self.sender.send(response, flags=FINAL if last else 0)
+
+    def client_gave_up(self) -> bool:
+        """Ask the server whether the client has cancelled; False once the last response is out."""
+        with self.lock:
+            return not self.finished and self.sender.is_cancelled()
 
     def apply_pending(self) -> None:
         """Take in the updates of all answers; the first error is the request's."""
