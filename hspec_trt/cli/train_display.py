@@ -56,7 +56,7 @@ class TrainDisplay:
 
     def note(self, line: str) -> None:
         """A line of information."""
-        self._bars.console.print(line, markup=False)
+        self._bars.console.print(line, markup=False, soft_wrap=True)
 
     def cached(self, done: int, total: int) -> None:
         """Conversations that the target has run over."""

@@ -119,13 +119,14 @@ class TrainOptions:
 _FREE = (
     "cache_hidden_layers",
     "cache_kv_layers",
+    "decay",
     "epochs",
     "eval_conversations",
     "eval_minutes",
     "save_minutes",
     "steps",
 )
-"""Options that may change when a run is resumed; the number of steps has a rule of its own."""
+"""Options that may change when a run is resumed; steps and decay only while they have not shown in the rate."""
 
 
 def recipe_json(kind: str, shape: ShapeOptions, options: TrainOptions) -> str:

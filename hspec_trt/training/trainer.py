@@ -46,6 +46,7 @@ class _Saved(TypedDict):
     recipe: str
     step: int
     steps: int
+    decay_start: int
     model: dict[str, Tensor]
     optimizers: list[dict[str, object]]
 
@@ -121,6 +122,7 @@ class Trainer:
             recipe=self.recipe,
             step=self.step,
             steps=self.steps,
+            decay_start=decay_start(self.steps, self.options),
             model=self.model.state_dict(),
             optimizers=[optimizer.state_dict() for optimizer in self.optimizers],
         )
@@ -138,12 +140,11 @@ class Trainer:
         if state["recipe"] != self.recipe:
             fix = "Give another --work-dir, or delete this file to start anew"
             raise DrafterError("D220", "the saved run has other options", where=str(path), fix=fix)
-        lengths = (state["steps"], self.steps)
-        if lengths[0] != lengths[1] and state["step"] > min(decay_start(steps, self.options) for steps in lengths):
-            found = f"the saved run is for {lengths[0]} steps and {state['step']} are done"
-            raise DrafterError(
-                "D220", found, needed=f"{lengths[1]} steps", where=str(path), fix="Give the same --steps"
-            )
+        starts = state["decay_start"], decay_start(self.steps, self.options)
+        if (state["steps"], starts[0]) != (self.steps, starts[1]) and state["step"] > min(starts):
+            found = f"the saved run is for {state['steps']} steps and {state['step']} are done"
+            fix = "Give the same --steps and --decay"
+            raise DrafterError("D220", found, needed=f"{self.steps} steps", where=str(path), fix=fix)
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)

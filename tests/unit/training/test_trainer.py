@@ -117,13 +117,15 @@ def test_other_options_do_not_resume(tmp_path: Path) -> None:
 
 
 def test_a_late_schedule_may_be_made_longer_before_it_falls(tmp_path: Path) -> None:
-    late = replace(OPTIONS, schedule="late", decay=0.5, steps=12)
+    late = replace(OPTIONS, schedule="late", decay=0.4, steps=12)
     whole = make_job(tmp_path / "whole", options=late)
     train(whole, Recorder())
-    parts = make_job(tmp_path / "parts", options=replace(late, steps=20))
+    parts = make_job(tmp_path / "parts", options=replace(late, steps=20, decay=0.7))
     train(parts, Recorder(stop_after=5))
     assert train(replace(parts, options=late), Recorder()).finished
     assert _files(parts) == _files(whole)
+    with pytest.raises(DrafterError, match="Give the same --steps and --decay"):
+        train(replace(parts, options=replace(late, decay=0.3)), Recorder())
 
 
 def test_frozen_parts_stay(tmp_path: Path) -> None:
