@@ -83,7 +83,7 @@ class _Pass:
         count = config.block_pattern.count("mamba")
         dims = (config.mamba_num_heads, config.mamba_head_dim, config.mamba_d_state)
         zero = g.op("Expand", g.f32(0.0), g.shape(self.step.num_rows, *dims))
-        if not config.state_injection:
+        if not (config.state_injection and count):
             return [zero] * count
         fused = self._fused()
         seeds = []
