@@ -59,6 +59,8 @@ _TRAIN_HELP: dict[str, str] = {
     "final_lr": "Share of the peak rate that is left at the end.",
     "short_slots": "Judge only so many slots, but for every full-every-th step (saves time).",
     "full_every": "See --short-slots.",
+    "prompt_anchors": "Train on blocks that begin in the prompt too.",
+    "noise": "Half width of uniform noise on what a block reads.",
     "clip": "Norm to which gradients are cut.",
     "seed": "Seed of order and initial weights.",
     "held_out": "Share of the prompts that is kept for evaluation.",

@@ -52,31 +52,33 @@ class Batch:
     mask: Tensor
 
 
-def anchor_positions(conversation: Conversation) -> NDArray[np.int64]:
-    """Positions that can be an anchor: response tokens after which the target says something worth learning."""
-    return np.arange(len(conversation.prompt_ids), conversation.num_labels, dtype=np.int64)
+def anchor_positions(conversation: Conversation, *, prompt: bool = False) -> NDArray[np.int64]:
+    """Positions that can be an anchor: response tokens after which the target says something worth learning.
+
+    Args:
+        prompt: prompt tokens too, but for the first, which nothing could seed.
+    """
+    return np.arange(1 if prompt else len(conversation.prompt_ids), conversation.num_labels, dtype=np.int64)
 
 
 def epoch_chunks(
-    conversations: Sequence[Conversation], indices: Sequence[int], *, anchors_per_chunk: int, seed: int, epoch: int
+    conversations: Sequence[Conversation],
+    indices: Sequence[int],
+    *,
+    anchors_per_chunk: int,
+    seed: int,
+    epoch: int,
+    prompt: bool = False,
 ) -> list[Chunk]:
-    """Every anchor of the conversations once, in random chunks in random order."""
+    """Every anchor of the conversations once, in random chunks in random order; `prompt` as in `anchor_positions`."""
     rng = np.random.default_rng([seed, epoch])
     chunks = []
     for index in indices:
-        anchors = rng.permutation(anchor_positions(conversations[index]))
+        anchors = rng.permutation(anchor_positions(conversations[index], prompt=prompt))
         for start in range(0, len(anchors), anchors_per_chunk):
             chunks.append(Chunk(index, np.sort(anchors[start : start + anchors_per_chunk])))
     order = rng.permutation(len(chunks))
     return [chunks[place] for place in order]
-
-
-def steps_per_epoch(
-    conversations: Sequence[Conversation], indices: Sequence[int], *, anchors_per_chunk: int, chunks_per_step: int
-) -> int:
-    """Whole batches of an epoch; the rest is left out."""
-    counts = [-(-len(anchor_positions(conversations[index])) // anchors_per_chunk) for index in indices]
-    return sum(counts) // chunks_per_step
 
 
 def make_batch(
@@ -139,6 +141,22 @@ class _Row:
         valid = slots - 1 < conversation.num_labels
         valid[len(chunk.anchors) :] = False
         self.mask = valid.float()
+
+
+def add_noise(inputs: BlockInputs, width: float, generator: torch.Generator) -> BlockInputs:
+    """The inputs with uniform noise in ``[-width, width]`` on states, keys and values."""
+
+    def noisy(values: Tensor) -> Tensor:
+        return values + (2 * torch.rand(values.shape, generator=generator) - 1).to(values.dtype) * width
+
+    return BlockInputs(
+        inputs.anchor_ids,
+        inputs.anchors,
+        noisy(inputs.fused),
+        {layer: noisy(key) for layer, key in inputs.keys.items()},
+        {layer: noisy(value) for layer, value in inputs.values.items()},
+        None if inputs.context is None else noisy(inputs.context),
+    )
 
 
 def batches_of(chunks: Sequence[Chunk], chunks_per_step: int) -> Iterator[Sequence[Chunk]]:

@@ -80,6 +80,9 @@ class TrainOptions:
         short_slots: judged slots of a step, except that every `full_every`-th step judges all. None judges all always.
             Only for causal blocks, whose first slots do not depend on the others: it saves time where drafts beyond the
             first few are hardly ever accepted.
+        prompt_anchors: blocks also begin at prompt tokens. The target did not write them, but what it would say there
+            is known all the same: more than twice the data where prompts are long. The cache then keeps all rows.
+        noise: half width of uniform noise on the states, keys and values that a block reads.
         clip: norm to which gradients are cut.
         held_out: share of prompts kept for evaluation.
         eval_conversations: held-out conversations of an evaluation on the way; the last one takes all.
@@ -113,6 +116,8 @@ class TrainOptions:
     max_tokens: int = 512
     cache_hidden_layers: tuple[int, ...] = ()
     cache_kv_layers: tuple[int, ...] = ()
+    prompt_anchors: bool = False
+    noise: float = 0.0
     bfloat16: bool = True
 
 

@@ -128,7 +128,7 @@ def _teacher_cache(
         conversations,
         hidden_layers=job.options.cache_hidden_layers or config.fused_layers,
         kv_layers=job.options.cache_kv_layers or drafter_type.kv_layers(config),
-        all_rows=drafter_type.all_rows,
+        all_rows=drafter_type.all_rows or job.options.prompt_anchors,
     )
     cache = TeacherCache(job.work / "cache", key, conversations)
     total = len(conversations)

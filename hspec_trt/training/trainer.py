@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -20,7 +20,7 @@ from torch.nn import functional
 from hspec_trt.errors import DrafterError
 from hspec_trt.modeling.block import BlockDrafter
 from hspec_trt.training.atomic import write_atomic
-from hspec_trt.training.batches import Batch, Chunk, epoch_chunks, make_batch
+from hspec_trt.training.batches import Batch, Chunk, add_noise, epoch_chunks, make_batch
 from hspec_trt.training.cache import TeacherCache
 from hspec_trt.training.loss import MASK_EPS, HeadLoss, head_loss, slot_weights
 from hspec_trt.training.optimizer import decay_start, make_optimizers, rate_at, set_rate
@@ -176,7 +176,11 @@ class Trainer:
         if self.options.short_slots and self.step % self.options.full_every:
             slots = min(slots, self.options.short_slots)
         anchors, config = self.options.anchors_per_chunk, self.model.drafter_config
-        return make_batch(self.cache, chunks, config, anchors_per_chunk=anchors, num_slots=slots)
+        batch = make_batch(self.cache, chunks, config, anchors_per_chunk=anchors, num_slots=slots)
+        if not self.options.noise:
+            return batch
+        generator = torch.Generator().manual_seed((self.options.seed << 32) + self.step)
+        return replace(batch, inputs=add_noise(batch.inputs, self.options.noise, generator))
 
     def _load_epoch(self, epoch: int) -> int:
         self._epoch = epoch
@@ -186,6 +190,7 @@ class Trainer:
             anchors_per_chunk=self.options.anchors_per_chunk,
             seed=self.options.seed,
             epoch=epoch,
+            prompt=self.options.prompt_anchors,
         )
         steps = len(self._chunks) // self.options.chunks_per_step
         if not steps:

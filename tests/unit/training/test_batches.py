@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from hspec_trt.checkpoint.target import load_target
-from hspec_trt.training.batches import Chunk, anchor_positions, epoch_chunks, make_batch
+from hspec_trt.training.batches import Chunk, add_noise, anchor_positions, epoch_chunks, make_batch
 from hspec_trt.training.cache import CachedStates, CacheKey, TeacherCache
 from hspec_trt.training.data import Conversation
 from hspec_trt.training.hspec_type import make_config
@@ -41,6 +41,30 @@ def _cache(folder: Path, *, all_rows: bool = False) -> TeacherCache:
 
 def test_anchors_are_response_tokens_that_something_follows() -> None:
     assert [anchor_positions(text).tolist() for text in TEXTS] == [[3, 4, 5, 6, 7, 8], [2, 3], []]
+
+
+def test_prompt_tokens_may_be_anchors_too(tmp_path: Path) -> None:
+    assert [anchor_positions(text, prompt=True).tolist() for text in TEXTS] == [
+        [*range(1, 9)],
+        [1, 2, 3],
+        [*range(1, 5)],
+    ]
+    batch = make_batch(
+        _cache(tmp_path, all_rows=True), [Chunk(2, np.array([1, 4]))], CONFIG, anchors_per_chunk=2, num_slots=3
+    )
+    assert batch.inputs.fused.view(2, 3, 64)[..., 0].tolist() == [[0, 50, 100], [3, 53, 103]]
+    assert batch.final[0, :, :, 0].tolist() == [[151, 152, 153], [154, 154, 154]]
+    assert batch.previous[0].tolist() == [[32, 33, 34], [35, 35, 35]]
+    assert batch.mask[0].tolist() == [[1, 1, 1], [1, 0, 0]]
+
+
+def test_noise_is_bounded_and_repeatable(tmp_path: Path) -> None:
+    inputs = make_batch(_cache(tmp_path), [Chunk(0, np.array([4]))], CONFIG, anchors_per_chunk=1, num_slots=2).inputs
+    first, second = (add_noise(inputs, 0.25, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first.fused, second.fused)
+    assert torch.equal(first.keys[5], second.keys[5])
+    assert 0 < (first.keys[5].float() - inputs.keys[5].float()).abs().max() <= 0.26
+    assert torch.equal(first.anchors, inputs.anchors)
 
 
 def test_rows_of_a_batch(tmp_path: Path) -> None:

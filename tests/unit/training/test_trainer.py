@@ -76,7 +76,7 @@ def test_learns(tmp_path: Path) -> None:
 def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
     tmp_path: Path, optimizer: str, stop_after: int
 ) -> None:
-    options = replace(OPTIONS, steps=7, optimizer=optimizer, short_slots=2)
+    options = replace(OPTIONS, steps=7, optimizer=optimizer, short_slots=2, noise=0.01, prompt_anchors=True)
     whole = make_job(tmp_path / "whole", options=options)
     train(whole, Recorder())
     parts = make_job(tmp_path / "parts", options=options)
