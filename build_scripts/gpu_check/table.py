@@ -25,6 +25,7 @@ ODD_PAGED = (
     PagedCase("splits by the rule", ((700, 1),), 2, 1, 16, 64),
     PagedCase("prompt chunks among decode rows", ((0, 70), (25, 1), (37, 40), (90, 3)), 8, 2, 32, 32, padding=4),
     PagedCase("prompt chunk with a window", ((37, 50), (0, 90)), 3, 1, 16, 16, window=20, verify_width=4),
+    PagedCase("seven heads a group", ((21, 8), (0, 25)), 7, 1, 16, 16),
     PagedCase("verify width of one", ((12, 1), (0, 9)), 2, 1, 32, 16, verify_width=1),
 )  # fmt: skip
 
@@ -39,7 +40,7 @@ ODD_SHARED = (
     SharedCase("block of 16, exactly full pages", (32, 64), 16, 8, 1, 128, 32),
     SharedCase("splits", (200, 0, 70), 8, 4, 1, 96, 128, splits=4),
     SharedCase("splits and a window", (300, 20), 6, 3, 1, 16, 16, window=64, splits=3),
-    *(SharedCase(f"block of {block}", (10 + block,), block, 2, 1, 16) for block in (2, 3, 6, 7, 11)),
+    *(SharedCase(f"block of {block}", (10 + block,), block, 2, 1, 16) for block in range(1, 17)),
 )
 
 ODD_SCAN = (
