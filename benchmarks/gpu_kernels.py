@@ -82,7 +82,7 @@ class Clock:
         work()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end) * 1e3
+        return float(begin.elapsed_time(end)) * 1e3
 
 
 def measure(subject: Subject, clock: Clock) -> list[Line]:

@@ -115,11 +115,12 @@ def shared_subject(ops: Ops, case: SharedCase, place: Place) -> Subject:
     inputs = shared_inputs(case, place, poison=FINITE)
     keys = sum(_keys_in_range(prefix, case.block, case.window) for prefix in case.prefixes)
     tensors = (inputs.query, inputs.key, inputs.value, inputs.kv_pages, inputs.page_table, inputs.prefix_lens)
-    kind = {"causal": case.causal, "no_context": case.no_context}
     nbytes = attention_bytes(case.shape, keys, len(case.prefixes) * case.block, inputs.query.itemsize)
-    return Subject(
-        f"SharedKvAttention {case.name}", nbytes, lambda: ops.shared_kv_attention(case.shape, *tensors, **kind), {}
-    )
+
+    def ours() -> object:
+        return ops.shared_kv_attention(case.shape, *tensors, causal=case.causal, no_context=case.no_context)
+
+    return Subject(f"SharedKvAttention {case.name}", nbytes, ours, {})
 
 
 def scan_subject(ops: Ops, case: ScanCase, place: Place) -> Subject:

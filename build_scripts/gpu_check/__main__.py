@@ -17,10 +17,18 @@ import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+if TYPE_CHECKING:
+    from build_scripts.gpu_check.cases import Place
+    from build_scripts.gpu_check.checks import Outcome
+    from build_scripts.gpu_check.ops import Ops
+
+    Check = Callable[[Ops, Place], Outcome]
 
 ROUNDS: Final = 3
 DTYPES: Final = ("bfloat16", "float16")
@@ -54,11 +62,11 @@ def sanitized(arguments: Sequence[str]) -> list[str]:
     return [tool, "--error-exitcode", "1", sys.executable, "-m", "build_scripts.gpu_check", *rest, "--rounds", "0"]
 
 
-def checks_of(options: argparse.Namespace) -> Iterator[tuple[str, Callable[..., object], object]]:
-    """Name, check and case, in the order of the table; a GPU gets the odd shapes and the large ones."""
+def checks_of(options: argparse.Namespace) -> Iterator[tuple[str, Check]]:
+    """Kind and check of each case, in the order of the table; a GPU gets the odd shapes and the large ones."""
     from build_scripts.gpu_check import checks, table
 
-    kinds = (
+    kinds: tuple[tuple[str, Callable[..., Outcome], Sequence[Any], Sequence[Any]], ...] = (
         ("paged_attention", checks.check_paged, table.ODD_PAGED, table.GPU_PAGED),
         ("shared_kv_attention", checks.check_shared, table.ODD_SHARED, table.GPU_SHARED),
         ("mamba2_block_scan", checks.check_scan, table.ODD_SCAN, table.GPU_SCAN),
@@ -67,7 +75,18 @@ def checks_of(options: argparse.Namespace) -> Iterator[tuple[str, Callable[..., 
     for kind, check, odd, large in kinds:
         for case in odd if options.cpu or options.rounds == 0 else (*odd, *large):
             if options.only in f"{kind} {case.name}":
-                yield kind, check, case
+                yield kind, partial(_check_case, check, case)
+
+
+def _check_case(check: Callable[..., Outcome], case: object, ops: Ops, place: Place) -> Outcome:
+    return check(ops, case, place)
+
+
+def print_outcome(outcome: Outcome, dtype: str) -> None:
+    """One line of the report."""
+    mark = "ok  " if outcome.passed else "FAIL"
+    note = f"  {outcome.fault}" if outcome.fault else ""
+    print(f"{mark} {outcome.name} [{dtype}] error {outcome.error:.2e} of {outcome.allowed:.2e}{note}", flush=True)
 
 
 def run_checks(options: argparse.Namespace) -> int:
@@ -78,18 +97,15 @@ def run_checks(options: argparse.Namespace) -> int:
     from build_scripts.gpu_check.runners import choose_ops
 
     ops, device = choose_ops(options.library, cpu=options.cpu), "cpu" if options.cpu else "cuda"
-    failed, kept = 0, []
-    names = ["float32", "float16"] if options.cpu else options.dtypes.split(",")
+    dtypes = ["float32", "float16"] if options.cpu else options.dtypes.split(",")
+    failed = 0
+    kept: list[torch.Tensor] = []
     for round_ in range(max(1, options.rounds)):
-        for kind, check, case in checks_of(options):
-            for name in names[:1] if kind == "sample_tokens" else names:
-                place = Place(device, getattr(torch, name), options.seed + round_)
-                outcome = check(ops, case, place)
+        for kind, check in checks_of(options):
+            for dtype in dtypes[:1] if kind == "sample_tokens" else dtypes:
+                outcome = check(ops, Place(device, getattr(torch, dtype), options.seed + round_))
+                print_outcome(outcome, dtype)
                 failed += not outcome.passed
-                mark = "ok  " if outcome.passed else "FAIL"
-                note = f"  {outcome.fault}" if outcome.fault else ""
-                measured = f"error {outcome.error:.2e} of {outcome.allowed:.2e}"
-                print(f"{mark} {outcome.name} [{name}] {measured}{note}", flush=True)
         kept = [*kept, torch.empty(1 << 26, dtype=torch.uint8, device=device)][-KEPT_ROUNDS:]
     return failed
 

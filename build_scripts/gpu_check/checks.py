@@ -81,11 +81,13 @@ def check_shared(ops: Ops, case: cases.SharedCase, place: cases.Place) -> Outcom
     inputs = cases.shared_inputs(case, place)
     pages = inputs.kv_pages.clone()
     tensors = (inputs.query, inputs.key, inputs.value, pages, inputs.page_table, inputs.prefix_lens)
-    kind = {"causal": case.causal, "no_context": case.no_context}
-    got = ops.shared_kv_attention(case.shape, *tensors, splits=case.splits, **kind)
+    causal, no_context = case.causal, case.no_context
+    got = ops.shared_kv_attention(case.shape, *tensors, causal=causal, no_context=no_context, splits=case.splits)
     fault = "" if _same_bits(pages, inputs.kv_pages) else "pages were written"
-    exact = reference.shared_kv_attention(case.shape, *tensors, dtype=torch.float64, **kind)
-    plain = reference.shared_kv_attention(case.shape, *tensors, dtype=place.dtype, **kind)
+    exact, plain = (
+        reference.shared_kv_attention(case.shape, *tensors, causal=causal, no_context=no_context, dtype=dtype)
+        for dtype in (torch.float64, place.dtype)
+    )
     return _rule_e1(f"shared_kv_attention {case.name}", got, plain, exact, fault)
 
 

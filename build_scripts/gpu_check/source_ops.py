@@ -24,7 +24,10 @@ DTYPE_NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float
 class Runner(Protocol):
     """Runs one kernel."""
 
-    multiprocessors: int
+    @property
+    def multiprocessors(self) -> int:
+        """Of the GPU."""
+        ...
 
     def __call__(self, variant: Variant, grid: geometry.Grid, args: Sequence[Argument]) -> None:
         """Launch `variant` with its run-time arguments in the order of the catalog."""
@@ -102,7 +105,12 @@ class SourceOps:
         """
         output = self._empty(query.shape, query.dtype, query.device)
         max_pages = int(step.page_table.shape[1])
-        pages = {"kv_pages": kv_pages, "page_table": step.page_table, "max_pages": max_pages, "output": output}
+        pages: dict[str, Argument] = {
+            "kv_pages": kv_pages,
+            "page_table": step.page_table,
+            "max_pages": max_pages,
+            "output": output,
+        }
         base = (shape.head_dim, shape.group, shape.page_size)
         launch(
             self.run, "append_kv", query.dtype, base,
@@ -115,8 +123,8 @@ class SourceOps:
         longest = geometry.longest_range(max_pages, shape.page_size, shape.window, max_query)
         count = splits or geometry.num_splits(step.rows, shape.num_kv_heads, longest, self.run.multiprocessors)
         out, lse = self._partials(query, shape, step.rows, max_query, count)
-        rows = {"query": query, "cu_query_lens": step.cu_query_lens, "context_lens": step.context_lens, **pages}
-        rows |= {"scale": shape.scale, "window": shape.window}
+        rows: dict[str, Argument] = {"query": query, "scale": shape.scale, "window": shape.window, **pages}
+        rows |= {"cu_query_lens": step.cu_query_lens, "context_lens": step.context_lens}
         launch(
             self.run, "verify_attention", query.dtype, (*base, tile), (count, shape.num_kv_heads, step.rows),
             partial_out=out, partial_lse=lse, max_query=max_query, **rows,
