@@ -6,10 +6,8 @@ Owns the meaning of every key of its config.json, and names and shapes of its we
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, TypedDict, cast, get_args
 
-from hspec_trt.checkpoint.fields import Fields
 from hspec_trt.checkpoint.formats.envelope import (
     MAX_BLOCK,
     check_envelope,
@@ -17,17 +15,16 @@ from hspec_trt.checkpoint.formats.envelope import (
     read_slots,
     speculative_tokens,
 )
+from hspec_trt.checkpoint.formats.hspec_attention import MAX_ID, check_shared_heads, read_kv_layers
 from hspec_trt.checkpoint.formats.hspec_weights import hspec_weights
 from hspec_trt.checkpoint.formats.layer_ids import LayerIdRule, check_fusion_width, fused_layers
 from hspec_trt.checkpoint.formats.layout import DrafterLayout, DrafterSource
-from hspec_trt.checkpoint.formats.transformer import DraftTransformer, read_transformer
+from hspec_trt.checkpoint.formats.transformer import read_transformer
 from hspec_trt.checkpoint.formats.vocab import read_draft_vocab, read_mask_token
 from hspec_trt.checkpoint.formats.weights import fit
 from hspec_trt.checkpoint.hf_config import MAX_HEADS
-from hspec_trt.checkpoint.hf_rope import read_rope
 from hspec_trt.checkpoint.json_text import JsonValue
 from hspec_trt.config.drafter import HSpecConfig, SeedMode, SubLayer
-from hspec_trt.config.rope import RopeConfig
 from hspec_trt.contract import MAX_VOCAB_SIZE
 
 KIND: Final = "hspec"
@@ -86,7 +83,6 @@ NEUTRAL: Final[dict[str, JsonValue]] = {
 """Options that are not built, with the value that asks for nothing (D130, D132)."""
 _CODES: Final = {"mamba_state_dtype": "D130"}
 _MAX_RANK: Final = 1 << 14
-_MAX_ID: Final = 1 << 20
 _MAX_STATE: Final = 1024
 _MAX_CONV: Final = 16
 
@@ -121,12 +117,12 @@ def read_speculators(source: DrafterSource) -> DrafterLayout:
     pattern = _pattern(source, state_injection=injection)
     block_size = fields.integer("block_size", 2, MAX_BLOCK) if fields.has("block_size") else None
     slots = read_slots(source, block_size, False)
-    mask = fields.integer("mask_token_id", -_MAX_ID, MAX_VOCAB_SIZE) if fields.has("mask_token_id") else None
+    mask = fields.integer("mask_token_id", -MAX_ID, MAX_VOCAB_SIZE) if fields.has("mask_token_id") else None
     draft_vocab = fields.integer("draft_vocab_size", 1, MAX_VOCAB_SIZE)
     vocab_size = transformer.sizes["vocab_size"]
     fused = _fused_layers(source) if injection else ()
-    _check_heads(source, transformer, layer)
-    kv_layers = _kv_layers(source, pattern, len(transformer.windows))
+    check_shared_heads(source, transformer, layer)
+    kv_layers = read_kv_layers(source, pattern, len(transformer.windows))
     numbers = {
         "draft_vocab_size": read_draft_vocab(source, draft_vocab, vocab_size),
         "mask_token_id": read_mask_token(source, mask, vocab_size),
@@ -210,85 +206,15 @@ def _pattern(source: DrafterSource, *, state_injection: bool) -> tuple[SubLayer,
     return tuple(cast("SubLayer", item) for item in found if item in known)
 
 
-def _kv_layers(source: DrafterSource, pattern: Sequence[SubLayer], num_layers: int) -> tuple[int, ...]:
-    name, needed, last = "attn_kv_layer_ids", pattern.count("attention"), source.target.num_layers - 1
-    ids = source.fields.integers(name, -_MAX_ID, _MAX_ID)
-    if ids is None:
-        fix = "They are never guessed from the number of layers"
-        source.fault("D100", f"{name} is missing", needed=f"{needed} target layers", name=name, fix=fix)
-        return (0,) * needed
-    for layer in (item for item in ids if not 0 <= item <= last):
-        found = f"{name}: {layer} is out of range for a {last + 1}-layer target"
-        source.fault("D101", found, needed=f"0..{last} (convention: layer number)", name=name)
-    if len(ids) != needed:
-        found = f"{name} has {len(ids)} entries"
-        source.fault("D104", found, needed=f"{needed}, one per attention sub-layer", name=name)
-    if num_layers != needed:
-        found = f"num_hidden_layers is {num_layers}"
-        where = "transformer_layer_config: num_hidden_layers"
-        source.fault("D104", found, needed=f"the number of attention sub-layers, {needed}", name=where)
-    aux = source.fields.integers("aux_hidden_state_layer_ids", -_MAX_ID, _MAX_ID)
-    if aux is not None and list(aux) != sorted(set(ids)):
-        needed_ids = f"the sorted layers of {name}, {sorted(set(ids))}"
-        source.fault("D104", f"aux_hidden_state_layer_ids is {list(aux)}", needed=needed_ids, name=name)
-    return ids
-
-
 def _fused_layers(source: DrafterSource) -> tuple[int, ...]:
     """L of the fused states; the format itself lets them default to ``aux_hidden_state_layer_ids``."""
     name = "latent_fusion_layer_ids"
     if not source.fields.has(name) and source.fields.has("aux_hidden_state_layer_ids"):
         name = "aux_hidden_state_layer_ids"
-    stated = source.fields.integers(name, -_MAX_ID, _MAX_ID)
+    stated = source.fields.integers(name, -MAX_ID, MAX_ID)
     layers = fused_layers(source, stated, LayerIdRule(name, "input", below_last=1))
     check_fusion_width(source, layers)
     return layers
-
-
-def _check_heads(source: DrafterSource, transformer: DraftTransformer, layer: Fields) -> None:
-    """K/V heads and rotation must be the target's, since its keys are read as they lie in the cache."""
-    fix = "This drafter was trained for another target"
-    sizes, target = transformer.sizes, source.target
-    for name, found, needed in (
-        ("num_key_value_heads", sizes["num_kv_heads"], target.num_kv_heads),
-        ("head_dim", sizes["head_dim"], target.head_dim),
-    ):
-        if found != needed:
-            source.fault("D114", f"drafter {name} {found}, target {needed}", needed="the same", fix=fix)
-    for where, rope in _ropes(source, transformer, layer):
-        if rope != target.rope:
-            text = f"drafter rope is {_rope_text(rope)}"
-            source.fault("D115", text, needed=f"the target's, {_rope_text(target.rope)}", name=where, fix=fix)
-            break
-    _refuse_target_windows(source, transformer.windows)
-
-
-def _ropes(source: DrafterSource, transformer: DraftTransformer, layer: Fields) -> list[tuple[str, RopeConfig]]:
-    """Rotation per attention sub-layer; ``attn_rope``, where given, has the last word over the layer's own."""
-    given = source.fields.values.get("attn_rope")
-    entries = [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []
-    entries = [item for item in entries if item.get("rope_parameters") is not None]
-    if not entries:
-        return [("transformer_layer_config", transformer.sizes["rope"])]
-    ropes = []
-    for index, entry in enumerate(entries):
-        inner = entry["rope_parameters"]
-        told = isinstance(inner, dict) and "partial_rotary_factor" in inner
-        values = entry if told else {"partial_rotary_factor": layer.values.get("partial_rotary_factor"), **entry}
-        where = f"attn_rope[{index}]"
-        fields = Fields(values, f"{source.fields.where}: {where}", source.fields.faults)
-        sizes = transformer.sizes
-        ropes.append((where, read_rope(fields, head_dim=sizes["head_dim"], max_position=sizes["max_position"])))
-    return ropes
-
-
-def _refuse_target_windows(source: DrafterSource, windows: Sequence[int]) -> None:
-    """A full sub-layer over a sliding target layer would be windowed yet bidirectional: nobody serves that."""
-    given = source.fields.values.get("attn_rope")
-    for index, (window, entry) in enumerate(zip(windows, given if isinstance(given, list) else [], strict=False)):
-        if not window and isinstance(entry, dict) and entry.get("sliding_window") is not None:
-            found = f"attn_rope[{index}] has a sliding_window on a full_attention sub-layer"
-            source.fault("D131", found, needed="null, or sliding_attention in layer_types", name="attn_rope")
 
 
 def _mamba(source: DrafterSource) -> _Mamba:
@@ -323,10 +249,3 @@ def _heads(source: DrafterSource) -> _Heads:
         found = "confidence_head_with_markov without a Markov head"
         source.fault("D133", found, needed="markov_rank above 0", name="confidence_head_with_markov")
     return _Heads(markov_rank=rank, confidence_head=confidence, confidence_with_markov=with_markov)
-
-
-def _rope_text(rope: RopeConfig) -> str:
-    plain = RopeConfig()
-    names = list(plain.__dataclass_fields__)
-    shown = [name for name in names if name in ("rope_type", "theta") or vars(rope)[name] != vars(plain)[name]]
-    return ", ".join(f"{name} {vars(rope)[name]}" for name in shown)
