@@ -139,6 +139,11 @@ class TritonServer:
         return found[0]
 
 
+def joined(responses: list[dict[str, np.ndarray]]) -> str:
+    """The text of a stream's responses."""
+    return b"".join(one["text_output"].item() for one in responses).decode()
+
+
 def inputs_of(arrays: Arrays) -> list[grpcclient.InferInput]:
     inputs = []
     for name, array in arrays.items():

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,12 +27,13 @@ from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.runtime.llm import LLM
 from hspec_trt.runtime.results import CompletionOutput
 from hspec_trt.serving.triton.repository import ExportOptions, export_repository
-from tests.support.triton_server import TritonServer, array_of, arrays_of, stop, triton_server
+from tests.support.triton_server import TritonServer, arrays_of, joined, stop, triton_server
 
 pytestmark = pytest.mark.slow
 
 GREEDY = {"temperature": 0.0, "max_tokens": 20}
 SAMPLED = {"temperature": 0.9, "seed": 11, "top_k": 30, "max_tokens": 60}
+EXAMPLES = Path(__file__).parents[2] / "examples" / "triton"
 LONG = {"max_tokens": 390, "ignore_eos": True, "drafts": "off", "temperature": 0.0}
 
 
@@ -69,10 +72,6 @@ FINISH_REASONS = {"eos": "stop", "length": "length", None: "none"}
 
 def expected(reference: LLM, prompt: str, **options: object) -> CompletionOutput:
     return reference.generate(prompt, SamplingParams(**options)).outputs[0]  # type: ignore[arg-type]
-
-
-def joined(responses: list[dict[str, np.ndarray]]) -> str:
-    return b"".join(one["text_output"].item() for one in responses).decode()
 
 
 @pytest.mark.parametrize("model", ["hspec", "ensemble"])
@@ -243,8 +242,8 @@ def test_sixteen_clients_join_and_leave(server: TritonServer, reference: LLM) ->
     assert found == [wants[number::16] for number in range(16)]
 
 
-def active(server: TritonServer, model: str = "hspec") -> float:
-    return server.metric("nv_trt_llm_request_metrics", model=model, request_type="active", instance="0")
+def active(server: TritonServer, model: str = "hspec", instance: str = "0") -> float:
+    return server.metric("nv_trt_llm_request_metrics", model=model, request_type="active", instance=instance)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -366,6 +365,23 @@ def test_a_full_queue_is_unavailable(variant: Variant, server: TritonServer) -> 
     server.unload(model)
 
 
+def test_instances_share_the_work(variant: Variant, server: TritonServer, reference: LLM) -> None:
+    model = variant("hspec_pair", instances=2, kv_cache_memory=4 << 20)
+    memory = [server.metric("nv_trt_llm_kv_cache_block_metrics", model=model, kv_cache_block_type="max", instance=i)
+              for i in ("0", "1")]  # fmt: skip
+    whole = server.metric("nv_trt_llm_kv_cache_block_metrics", model="hspec", kv_cache_block_type="max", instance="0")
+    assert memory[0] == memory[1] < whole
+    with server.stream() as stream:
+        for _ in range(6):
+            stream.send(model, arrays_of(text_input="x", stream=True, **LONG))
+        wait_until(lambda: [active(server, model, i) for i in ("0", "1")] == [3, 3])
+        stream.cancel()
+    wait_until(lambda: [active(server, model, i) for i in ("0", "1")] == [0, 0])
+    want = expected(reference, "the sea", **GREEDY).text
+    assert [server.generate(model, text_input="the sea", **GREEDY)["text_output"] for _ in range(4)] == [want] * 4
+    server.unload(model)
+
+
 def test_metrics(server: TritonServer) -> None:
     labels = {"model": "hspec", "version": "1", "instance": "0"}
     new = server.metric("hspec_tokens", kind="new", **labels)
@@ -381,6 +397,27 @@ def test_metrics(server: TritonServer) -> None:
     assert server.metric("hspec_mean_accepted_length", **labels) >= 1
     assert server.metric("hspec_engine_ready", **labels) == 1
     assert server.metric("hspec_time_to_first_token_seconds_count", **labels) == count + 1
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("grpc_stream.py", ["the sea", "--url", "127.0.0.1:{grpc}", "--max-tokens", "20"]),
+        ("http_generate.py", ["the sea", "--url", "http://127.0.0.1:{http}", "--max-tokens", "20"]),
+        ("concurrent_load.py", ["--url", "127.0.0.1:{grpc}", "--requests", "6", "--concurrency", "3"]),
+    ],
+)
+def test_the_client_examples(script: str, arguments: list[str], server: TritonServer, reference: LLM) -> None:
+    given = [one.format(grpc=server.grpc, http=server.http) for one in arguments]
+    done = subprocess.run([sys.executable, str(EXAMPLES / script), *given], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    shown = done.stdout.decode()
+    if script == "concurrent_load.py":
+        assert shown.startswith("6 requests, 3 at a time")
+        assert float(shown.split("tokens/s")[1].split()[0]) > 0
+    else:
+        assert shown.count(expected(reference, "the sea", **GREEDY).text) == (2 if "http" in script else 1)
+        assert "tokens a step" in shown
 
 
 def test_unloading_drains_and_loading_again_serves(server: TritonServer, reference: LLM) -> None:
@@ -460,7 +497,3 @@ def test_shutdown_with_requests_in_flight(repository: Path, tmp_path: Path) -> N
         stream.next()
         assert stop(server) < 10
     assert not list(Path("/dev/shm").glob(f"hspec_trt_{server.pid}*"))
-
-
-def test_array_helper() -> None:
-    assert array_of("seed", 3).dtype == np.uint64

@@ -76,7 +76,7 @@ class ModelArgs:
 
     Attributes:
         folder: the model's folder in the repository.
-        instance: number of this instance, from 0.
+        instance: number of this instance, from 0, of `instances`.
         parameters: of the configuration file.
         outputs: names of all outputs.
     """
@@ -85,6 +85,7 @@ class ModelArgs:
     version: str
     folder: Path
     instance: int
+    instances: int
     decoupled: bool
     batched: bool
     parameters: Mapping[str, str]
@@ -100,6 +101,7 @@ class ModelArgs:
             version=args["model_version"],
             folder=Path(args["model_repository"]),
             instance=int(args["model_instance_name"].rpartition("_")[2]),
+            instances=sum(int(group["count"]) for group in config["instance_group"]),
             decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled", False)),
             batched=config["max_batch_size"] > 0,
             parameters={key: value["string_value"] for key, value in parameters.items()},

@@ -15,6 +15,7 @@ from typing import Final
 
 from hspec_trt.errors import HspecError, RequestError
 from hspec_trt.serving.triton.backend import FINAL, Backend, ModelArgs, RequestIn, Sender
+from hspec_trt.serving.triton.balance import Balance, board_path
 from hspec_trt.serving.triton.engine import ServedEngine, open_served, place_on_device
 from hspec_trt.serving.triton.inputs import Input
 from hspec_trt.serving.triton.metrics import Metrics
@@ -78,6 +79,8 @@ class ServedModel:
         self._metrics = Metrics(self._backend, self._args, self._engine)
         self._responder = Responder(self._backend, self._writing, self._cancel, self._sent)
         self._closing = threading.Event()
+        several = self._args.instances > 1
+        self._balance = Balance(board_path(self._args.name), self._args.instance) if several else None
         self._watch = threading.Thread(target=self._look_after, name="hspec_trt-watch", daemon=True)
         self._watch.start()
         threading.Thread(target=self._look_for_shutdown, name="hspec_trt-shutdown", daemon=True).start()
@@ -98,6 +101,10 @@ class ServedModel:
             except Exception:  # the border to the server: a fault of ours ends this request and no other
                 sender.send(self._backend.failure(self._own_fault(traceback.format_exc())), flags=FINAL)
 
+        if self._balance is not None:
+            self._balance.note(self._open_answers())
+            self._balance.wait(self._closing)
+
     def is_ready(self) -> bool:
         """False once the engine can no longer serve (asked by servers that know this call)."""
         return self._engine.failure is None
@@ -109,6 +116,8 @@ class ServedModel:
         self._watch.join()
         self._responder.close()
         self._metrics.close()
+        if self._balance is not None:
+            self._balance.close()
 
     def _own_fault(self, text: str) -> RequestError:
         self._backend.log(text, error=True)
@@ -158,7 +167,7 @@ class ServedModel:
         """Note a request as open, unless too many are."""
         most = self._engine.limits.max_rows + self._parameters.max_queue_size
         with self._lock:
-            open_answers = sum(len(other.answers) for other in self._tickets)
+            open_answers = self._count_answers()
             if open_answers + len(ticket.answers) > most:
                 found = f"{open_answers} prompts are open, {len(ticket.answers)} more would exceed {most}"
                 raise RequestError("R420", found, where="max_queue_size", fix="Ask again later")
@@ -167,6 +176,13 @@ class ServedModel:
     def _forget(self, ticket: Ticket) -> None:
         with self._lock:
             self._tickets.discard(ticket)
+
+    def _count_answers(self) -> int:
+        return sum(len(ticket.answers) for ticket in self._tickets)
+
+    def _open_answers(self) -> int:
+        with self._lock:
+            return self._count_answers()
 
     def _open_tickets(self) -> list[Ticket]:
         with self._lock:
@@ -202,6 +218,8 @@ class ServedModel:
         while not self._closing.wait(pause):
             began = time.monotonic()
             self._look_for_cancelled()
+            if self._balance is not None:
+                self._balance.note(self._open_answers())
             if began >= next_stats:
                 self._metrics.update()
                 next_stats = began + self._parameters.stats_period_ms / 1e3
