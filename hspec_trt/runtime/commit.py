@@ -20,6 +20,9 @@ from hspec_trt.runtime.stop import FinishReason, find_end
 from hspec_trt.runtime.table import Int64, SlotTable
 
 REASONS: Final[tuple[FinishReason | None, ...]] = (None, "eos", "stop_token", "stop_string", "length", "error")
+_OFF, _POLICY, _LENGTH, _POSITION, _NO_MATCH = (
+    int(reason) for reason in (NoDrafts.OFF, NoDrafts.POLICY, NoDrafts.LENGTH, NoDrafts.POSITION, NoDrafts.NO_MATCH)
+)
 _CODE: Final = {reason: code for code, reason in enumerate(REASONS)}
 
 
@@ -115,10 +118,10 @@ class Committer:
         if not slots.size:
             return
         known = table.known[slots]
-        reason = np.where(table.drafter[slots], int(NoDrafts.POLICY), int(NoDrafts.NO_MATCH))
-        reason = np.where(known >= table.limits.draft_max_position, NoDrafts.POSITION, reason)
-        reason = np.where(table.end[slots] - known < 2, NoDrafts.LENGTH, reason)
-        table.no_drafts[slots] = np.where(table.mode[slots] == 0, NoDrafts.OFF, reason)
+        reason = np.where(table.drafter[slots], _POLICY, _NO_MATCH)
+        reason = np.where(known >= table.limits.draft_max_position, _POSITION, reason)
+        reason = np.where(table.end[slots] - known < 2, _LENGTH, reason)
+        table.no_drafts[slots] = np.where(table.mode[slots] == 0, _OFF, reason)
 
     def _look_up(self, seq: Sequence, slot: int) -> None:
         table = self._table

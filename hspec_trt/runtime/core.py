@@ -139,7 +139,7 @@ class EngineCore:
         committed = self._committer.commit(plan, outputs)
         self._observe(plan, committed, seconds)
         self._enter_pages(plan, outputs)
-        self._tell(plan, committed)
+        self._tell(plan, outputs, committed)
         return True
 
     def _observe(self, plan: StepPlan, committed: Committed, seconds: float) -> None:
@@ -171,36 +171,32 @@ class EngineCore:
             self.scheduler.cache.enter(seq.chain, table.tokens[slot, :context], table.pages[slot])
             table.entered[slot] = seq.chain.num_pages
 
-    def _tell(self, plan: StepPlan, committed: Committed) -> None:
-        table, ending = self.scheduler.table, committed.ending
-        for row in np.flatnonzero((committed.kept > 0) & (table.steps[plan.slots] == 1)).tolist():
-            seq = table.sequence(int(plan.slots[row]))
+    def _tell(self, plan: StepPlan, outputs: StepOutputs, committed: Committed) -> None:
+        table, slots, kept = self.scheduler.table, plan.slots, committed.kept
+        for row in np.flatnonzero((kept > 0) & (table.steps[slots] == 1)).tolist():
+            seq = table.sequence(int(slots[row]))
             seq.first_token = seq.first_token or time.monotonic()
-        news = (committed.kept > 0) & table.streaming[plan.slots] | (ending > 0)
-        for row in np.flatnonzero(news).tolist():
-            seq, reason = table.sequence(int(plan.slots[row])), REASONS[int(ending[row])]
-            if reason is None:
-                self._send(seq)
-            elif reason == "error":
-                found = f"non-finite target logits at position {int(table.known[seq.slot])}"
-                self._end(
-                    seq, "error", RequestError("R301", found, where=f"request {seq.number} ended, engine healthy")
-                )
-            else:
-                self._end(seq, reason)
+        ended = committed.ending > 0
+        streams = np.flatnonzero((kept > 0) & table.streaming[slots] & ~ended).tolist()
+        if streams:
+            ids, logprobs = outputs.emitted_ids.tolist(), outputs.emitted_logprobs.tolist()
+            slot_of, count_of = slots.tolist(), kept.tolist()
+            for row in streams:
+                seq, count = table.sequence(slot_of[row]), count_of[row]
+                seq.told += count
+                seq.sink(Update(ids[row][:count], logprobs[row][:count]))
+        for row in np.flatnonzero(ended).tolist():
+            seq, reason = table.sequence(int(slots[row])), REASONS[int(committed.ending[row])]
+            self._end(seq, reason or "error", self._non_finite(seq) if reason == "error" else None)
 
-    def _send(self, seq: Sequence) -> None:
-        ids, logprobs = self._news(seq)
-        seq.sink(Update(ids, logprobs))
+    def _non_finite(self, seq: Sequence) -> RequestError:
+        position = int(self.scheduler.table.known[seq.slot])
+        where = f"request {seq.number} ended, engine healthy"
+        return RequestError("R301", f"non-finite target logits at position {position}", where=where)
 
     def _news(self, seq: Sequence) -> tuple[list[int], list[float]]:
-        """Output that the sink has not seen."""
-        table, first = self.scheduler.table, seq.prompt_len + seq.told
-        if seq.slot != NO_SLOT:
-            end = int(table.known[seq.slot])
-            ids, logprobs = table.tokens[seq.slot, first:end], table.logprobs[seq.slot, first:end]
-        else:
-            ids, logprobs = seq.tokens[first:], seq.logprobs[seq.told :]
+        """Output of a sequence without a slot that the sink has not seen."""
+        ids, logprobs = seq.tokens[seq.prompt_len + seq.told :], seq.logprobs[seq.told :]
         seq.told += ids.size
         return ids.tolist(), logprobs.tolist()
 

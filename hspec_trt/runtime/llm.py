@@ -11,22 +11,20 @@ from typing import cast, overload
 
 import numpy as np
 
-from hspec_trt.bundle import EngineFolder, open_engine
+from hspec_trt.bundle import EngineFolder
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.errors import RequestError
-from hspec_trt.runtime.chat import ChatTemplate, Message
-from hspec_trt.runtime.core import EngineCore
+from hspec_trt.runtime.chat import Message
+from hspec_trt.runtime.engine import load_engine
 from hspec_trt.runtime.generation import Generation
-from hspec_trt.runtime.loading import MemoryTable, load_session
+from hspec_trt.runtime.loading import MemoryTable
 from hspec_trt.runtime.options import RuntimeOptions
 from hspec_trt.runtime.request import Sequence as RunningSequence
 from hspec_trt.runtime.results import AnswerBuilder, CompletionOutput, RequestOutput
 from hspec_trt.runtime.stats import RuntimeStats
-from hspec_trt.runtime.tokenizer import Tokenizer
 from hspec_trt.runtime.worker import EngineWorker
 
 Prompt = str | Sequence[int]
-_TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
 class LLM:
@@ -46,19 +44,11 @@ class LLM:
     """
 
     def __init__(self, engine_dir: str | Path, options: RuntimeOptions | None = None) -> None:
-        options = options or RuntimeOptions()
-        self.folder: EngineFolder = open_engine(Path(engine_dir))
-        files = {name: data for name in _TEXT_FILES if (data := self.folder.text(name)) is not None}
-        self.tokenizer = Tokenizer(files["tokenizer.json"]) if "tokenizer.json" in files else None
-        self.chat_template = ChatTemplate.from_files(files) if self.tokenizer else None
-        loaded = load_session(self.folder, options)
-        self.memory: MemoryTable = loaded.memory
-        self._core = EngineCore(
-            loaded.session,
-            eos_ids=frozenset(self.folder.manifest.target.eos_token_ids),
-            decoder=self.tokenizer,
-            options=options.scheduler,
-        )
+        engine = load_engine(Path(engine_dir), options)
+        self.folder: EngineFolder = engine.folder
+        self.tokenizer, self.chat_template = engine.tokenizer, engine.chat_template
+        self.memory: MemoryTable = engine.memory
+        self._core = engine.core
         self._worker = EngineWorker(self._core)
         self._numbers = itertools.count(1)
 

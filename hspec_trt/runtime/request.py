@@ -51,7 +51,7 @@ class Timing:
         return self.first_token - self.arrived if self.first_token else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Update:
     """News of one answer: the tokens since the last update, and on the last one how it ended.
 

@@ -180,7 +180,7 @@ class Scheduler:
         reasons = table.no_drafts[slots]
         drafts = np.where(decode, table.num_drafts[slots], 0)
         allowed = np.minimum(drafts, np.where(table.mode[slots] == 2, auto_drafts, most))
-        lost = NoDrafts.POLICY if most == self.limits.num_drafts else NoDrafts.PAGES
+        lost = int(NoDrafts.POLICY if most == self.limits.num_drafts else NoDrafts.PAGES)
         reasons = np.where((drafts > 0) & (allowed == 0), lost, reasons)
         room = self.max_tokens - int(decode.sum())
         if decode.all():
@@ -192,7 +192,7 @@ class Scheduler:
             left = room - int(drafts.sum())
             chunks = np.clip(left - (np.cumsum(prompts) - prompts), 0, prompts)
             query = np.where(decode, 1 + drafts, chunks)
-        return query, drafts, np.where((allowed > 0) & (drafts == 0), NoDrafts.BUDGET, reasons)
+        return query, drafts, np.where((allowed > 0) & (drafts == 0), int(NoDrafts.BUDGET), reasons)
 
     def _pages_needed(self, query: Int64) -> Int64:
         table, slots = self.table, self._slots

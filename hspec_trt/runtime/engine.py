@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine folder brought to life: session, step loop, tokenizer, template. `LLM` adds the thread and the answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hspec_trt.bundle import EngineFolder, open_engine
+from hspec_trt.runtime.chat import ChatTemplate
+from hspec_trt.runtime.core import EngineCore
+from hspec_trt.runtime.loading import MemoryTable, load_session
+from hspec_trt.runtime.options import RuntimeOptions
+from hspec_trt.runtime.tokenizer import Tokenizer
+
+_TEXT_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What one folder holds, ready to step.
+
+    Attributes:
+        tokenizer, chat_template: None where the folder has none.
+    """
+
+    folder: EngineFolder
+    core: EngineCore
+    tokenizer: Tokenizer | None
+    chat_template: ChatTemplate | None
+    memory: MemoryTable
+
+
+def load_engine(path: Path, options: RuntimeOptions | None = None) -> Engine:
+    """Load an engine folder.
+
+    Raises:
+        LoadError: L001 to L036.
+    """
+    options = options or RuntimeOptions()
+    folder = open_engine(path)
+    files = {name: data for name in _TEXT_FILES if (data := folder.text(name)) is not None}
+    tokenizer = Tokenizer(files["tokenizer.json"]) if "tokenizer.json" in files else None
+    chat_template = ChatTemplate.from_files(files) if tokenizer else None
+    loaded = load_session(folder, options)
+    eos_ids = frozenset(folder.manifest.target.eos_token_ids)
+    core = EngineCore(loaded.session, eos_ids=eos_ids, decoder=tokenizer, options=options.scheduler)
+    return Engine(folder, core, tokenizer, chat_template, loaded.memory)
