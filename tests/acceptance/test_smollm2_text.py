@@ -73,7 +73,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Answer]:
     build(smollm2_gguf(), None, engine, BuildConfig(max_batch_size=24, max_num_tokens=512, max_seq_len=1024))
     rows = [json.loads(line) for line in PROMPTS.read_text().splitlines()]
     params = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True, drafts="off")
-    with LLM(engine, RuntimeOptions(kv_cache_memory=1 << 30)) as llm:
+    with LLM(engine, RuntimeOptions(num_threads=1, kv_cache_memory=1 << 29)) as llm:
         prompts = [llm.chat_ids(row["messages"]) for row in rows]
         outputs = [output.outputs[0] for output in llm.generate(prompts, params)]
     return [
