@@ -11,6 +11,7 @@ import click
 
 from hspec_trt.cli.display import ERR, OUT, Bars
 from hspec_trt.cli.run import parse_ids
+from hspec_trt.errors import RequestError
 from hspec_trt.runtime.engine import Engine, load_engine
 from hspec_trt.runtime.losslessness import TEMPERATURES, Check, bound_for, own_prompts, verify
 from hspec_trt.runtime.options import RuntimeOptions
@@ -56,7 +57,9 @@ def verify_command(
 
 
 def _text_ids(engine: Engine, text: str) -> list[int]:
-    return engine.encode(text)
+    if engine.tokenizer is None:
+        raise RequestError("R105", "the engine has no tokenizer", needed="token ids", fix="Use --prompt-ids 1,2,3")
+    return engine.tokenizer.encode(text)
 
 
 def _run(engine: Engine, prompts: list[list[int]], max_tokens: int, seed: int, *, quiet: bool) -> list[Check]:

@@ -2,8 +2,8 @@
 """SmolLM2-135M-Instruct, real weights: 24 prompts x 96 new tokens of greedy text are those of transformers.
 
 transformers is given the engine's text and must choose every token of it by itself: as long as it does, its own greedy
-text is that text. Where it would choose another token the two logits must lie within `NEAR_TIE` of each other; each such
-place is named, and the comparison goes on along the engine's text.
+text is that text. Where it would choose another token the two logits must lie within `NEAR_TIE` of each other; each
+such place is named, and the comparison goes on along the engine's text.
 """
 
 from __future__ import annotations
