@@ -47,6 +47,7 @@ def sampling_options(command: Callable[..., None]) -> Callable[..., None]:
             click.option("--stop", multiple=True, help="String that ends the text; may be given several times."),
             click.option("--ignore-eos", is_flag=True, help="Do not end at the model's end tokens."),
             click.option("--drafts", type=click.Choice(DRAFTING), default=_DEFAULTS.drafts, show_default=True),
+            click.option("--num-drafts", type=int, help="Drafts a step at most [default: all]."),
             click.option("--draft-source", type=click.Choice(DRAFT_SOURCES), help="[default: the engine's drafter]"),
         )
     ):
@@ -80,6 +81,7 @@ def run_command(
     stop: tuple[str, ...],
     ignore_eos: bool,
     drafts: Drafting,
+    num_drafts: int | None,
     draft_source: DraftSource | None,
 ) -> None:
     """Generate from one prompt (a text, token ids, or standard input) and print tokens/s and accepted length."""
@@ -95,6 +97,7 @@ def run_command(
         stop=stop,
         ignore_eos=ignore_eos,
         drafts=drafts,
+        num_drafts=num_drafts,
         draft_source=draft_source,
     )
     ids = None if prompt_ids is None else parse_ids(prompt_ids)

@@ -30,6 +30,7 @@ class SamplingParams:
         stop_token_ids: ids that end the text, besides the model's own.
         ignore_eos: do not end at the model's end tokens.
         drafts: "on", "off", or "auto" (as many drafts a step as pay off).
+        num_drafts: drafts a step at most, 1 to the engine's own number G; None is G.
         draft_source: the engine's drafter, n-gram look-up in the text so far (needs no drafter), or "both": look-up,
             and the drafter where nothing matches. None takes the drafter where there is one.
         min_tokens, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, bad_words, num_logprobs:
@@ -47,6 +48,7 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     drafts: Drafting = "auto"
+    num_drafts: int | None = None
     draft_source: DraftSource | None = None
     min_tokens: int = 0
     repetition_penalty: float = 1.0

@@ -136,6 +136,10 @@ def _draft_faults(params: SamplingParams, limits: Limits) -> Iterator[RequestErr
     if params.draft_source is not None and params.draft_source not in DRAFT_SOURCES:
         needed = f"one of {', '.join(DRAFT_SOURCES)}"
         yield RequestError("R208", f"draft_source is {params.draft_source!r}", needed=needed)
+    most = params.num_drafts
+    if most is not None and (type(most) is not int or not 1 <= most <= limits.num_drafts):
+        needed = f"1 to {limits.num_drafts}, what the engine was built for"
+        yield RequestError("R208", f"num_drafts is {most!r}", needed=needed, fix="Use drafts='off' for none")
     wants_drafter = params.draft_source in ("drafter", "both") and params.drafts != "off"
     if wants_drafter and not limits.has_drafter:
         found = f"draft_source is {params.draft_source!r}, but the engine has no drafter"

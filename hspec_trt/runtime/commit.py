@@ -106,7 +106,7 @@ class Committer:
             table.tokens[slots[:, None], known[:, None] + self._columns[:-1]] = outputs.draft_ids
             by_position = limits.draft_max_position - known
             by_length = table.end[slots] - known - 1
-            usable = np.minimum(np.minimum(by_position, by_length), limits.num_drafts)
+            usable = np.minimum(np.minimum(by_position, by_length), table.most_drafts[slots])
             table.num_drafts[slots] = np.maximum(usable, 0)
         self._note_reasons(plan)
         for slot in plan.slots[table.lookup[plan.slots] & (plan.verify_lens > 0)].tolist():
@@ -126,7 +126,7 @@ class Committer:
     def _look_up(self, seq: Sequence, slot: int) -> None:
         table = self._table
         known = int(table.known[slot])
-        limit = min(table.limits.num_drafts, int(table.end[slot]) - known - 1)
+        limit = min(int(table.most_drafts[slot]), int(table.end[slot]) - known - 1)
         if seq.lookup is None or table.mode[slot] == 0 or limit < 1:
             return
         found = seq.lookup.propose(table.tokens[slot, :known], limit)

@@ -28,6 +28,7 @@ class SlotTable:
         known: tokens of the sequence; `context` of them are in the pages, `end` is the length at which it ends.
         pages: int32 ``[slots, max_pages_per_row]``, page 0 beyond `num_pages`; `entered` are in the prefix cache.
         eos: whether the model's end tokens end it; `custom`: whether other rules must be looked at in Python.
+        most_drafts: drafts that the request allows in a step.
         mode: a value of `DRAFT_MODES`; `drafter` and `lookup`: where its drafts may come from.
         no_drafts: a `NoDrafts`, why there are none where `num_drafts` is 0.
         steps, emitted, offered, accepted, lengths, without: the figures of `DraftStats`.
@@ -44,6 +45,7 @@ class SlotTable:
         self.logprobs = np.zeros((num_slots, width), np.float32)
         self.known, self.context, self.end, self.prompt = counts(), counts(), counts(), counts()
         self.num_drafts, self.mode, self.no_drafts = counts(), counts(), counts()
+        self.most_drafts = counts()
         self.pages = np.zeros((num_slots, limits.max_pages_per_row), np.int32)
         self.num_pages, self.entered = counts(), counts()
         self.temperature, self.top_p, self.min_p = (np.zeros(num_slots, np.float32) for _ in range(3))
@@ -89,6 +91,7 @@ class SlotTable:
         self.eos[slot] = default_eos
         self.custom[slot] = seq.text is not None or not (default_eos or seq.rules.is_empty)
         self.mode[slot], self.num_drafts[slot] = DRAFT_MODES[params.drafts], 0
+        self.most_drafts[slot] = params.num_drafts or self.limits.num_drafts
         self.drafter[slot], self.lookup[slot] = seq.uses_drafter, seq.lookup is not None
         self.no_drafts[slot] = NoDrafts.OFF if params.drafts == "off" else NoDrafts.FIRST
         self.streaming[slot] = seq.streaming

@@ -33,6 +33,23 @@ def test_text_is_the_models_own(right: int, drafts: str, temperature: float) -> 
     check_empty(core)
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+@pytest.mark.parametrize("source", ["drafter", "prompt_lookup"])
+def test_a_request_may_ask_for_fewer_drafts(most: int, source: str) -> None:
+    """Case B7: fewer than the drafter was trained for work and change nothing but the steps."""
+    core = make_core(accept=lambda seed, position: 4)
+    prompt = [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3]
+    params = SamplingParams(temperature=0.0, max_tokens=26, drafts="on", num_drafts=most, draft_source=source)  # type: ignore[arg-type]
+    answer = submit(core, prompt, params)
+    drain(core)
+    assert answer.ids == solo(answer, MODEL, 26)
+    stats = answer.last.drafts
+    assert stats is not None
+    assert not any(stats.offered[most:])
+    if source == "drafter":
+        assert max(stats.lengths) == most + 1
+
+
 @pytest.mark.parametrize("right", range(5))
 def test_accepted_length_is_what_the_script_says(right: int) -> None:
     """Case G10: an oracle of four must report five tokens a step."""
