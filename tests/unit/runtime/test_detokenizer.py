@@ -27,7 +27,7 @@ def chunks(kind: str, parts: list[list[int]]) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_chunks_are_the_whole_decoding(kind: str, data: st.DataObject) -> None:
     size = KINDS[kind]().get_vocab_size(with_added_tokens=True)
     ids = data.draw(st.lists(st.integers(0, size + 1), max_size=24))
@@ -85,7 +85,7 @@ def test_cost_of_a_token_does_not_grow() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_stop_string_cuts_text_for_every_split(data: st.DataObject) -> None:
     text = data.draw(st.text(alphabet="ENDx 😀", max_size=16))
     stops = data.draw(

@@ -70,7 +70,7 @@ def simulate(
     return tokens / time
 
 
-@pytest.mark.parametrize("chance", [0.0, 0.2, 0.4, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize("chance", [0.0, 0.4, 0.7, 0.95])
 @pytest.mark.parametrize("machine", [CPU, GPU], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("rows", [1, 16])
 def test_near_the_best_fixed_number(machine: Machine, chance: float, rows: int) -> None:

@@ -134,5 +134,5 @@ class PagesMachine(RuleBasedStateMachine):
         assert 0 not in owners
 
 
-PagesMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+PagesMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestPages = PagesMachine.TestCase

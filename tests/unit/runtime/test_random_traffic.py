@@ -119,7 +119,7 @@ class Traffic(RuleBasedStateMachine):
             check_empty(self.core)
 
 
-Traffic.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Traffic.TestCase.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
 TestTraffic = Traffic.TestCase
 
 
@@ -158,8 +158,8 @@ def run_traffic(seed: int, steps: int) -> int:
     return ended
 
 
-def test_two_thousand_steps_on_reused_slots() -> None:
-    assert run_traffic(0, 2000) > 300
+def test_a_thousand_steps_on_reused_slots() -> None:
+    assert run_traffic(0, 1000) > 150
 
 
 @pytest.mark.slow
