@@ -217,6 +217,22 @@ def test_look_up_needs_no_drafter() -> None:
     assert not any(drafted for _, _, drafted in session.sizes)
 
 
+@pytest.mark.parametrize("source", ["drafter", "prompt_lookup"])
+@pytest.mark.parametrize("most", [1, 2, 3, 4, None])
+def test_no_more_drafts_than_asked_for(most: int | None, source: str) -> None:
+    """Case B7: fewer drafts than the engine carries work."""
+    model = TextModel(61, cycle=(5, 9, 13, 17, 21))
+    core = make_core(model=model, accept=lambda s, p: 4)
+    answer = submit(core, [1, 5], params(40, num_drafts=most, draft_source=source))
+    drain(core)
+    assert answer.ids == solo(answer, model, 40)
+    stats = answer.last.drafts
+    assert stats is not None
+    assert stats.offered[0] > 0
+    assert not any(stats.offered[most or 4 :])
+    assert max(stats.lengths) == (most or 4) + 1
+
+
 def test_drafting_off_costs_no_drafter_pass() -> None:
     core = make_core(accept=lambda s, p: 4)
     submit(core, [1, 2, 3], params(10, drafts="off"))
