@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from hspec_trt.bundle import EngineFolder
 from hspec_trt.cli import main
 from hspec_trt.errors import BuildError, FaultGroup, LoadError
 from hspec_trt.serving.triton.config_text import ModelConfig
+from hspec_trt.serving.triton.inputs import TEXT_INPUTS
+from hspec_trt.serving.triton.metrics import METRIC_NAMES
+from hspec_trt.serving.triton.outputs import TEXT_OUTPUTS
 from hspec_trt.serving.triton.parameters import KEYS, ServedParameters, read_parameters
 from hspec_trt.serving.triton.repository import ExportOptions, export_repository
 from hspec_trt.serving.triton.tensors import Tensor
@@ -299,3 +303,10 @@ def test_bad_options_of_the_command(bad: list[str], engine: EngineFolder, tmp_pa
     with pytest.raises(SystemExit) as done:
         main(["export-triton", str(engine.path), str(tmp_path / "repo"), *bad])
     assert done.value.code == 2
+
+
+def test_the_documentation_names_every_input_output_parameter_and_metric() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "triton.md").read_text()
+    tensors = [spec.tensor.name for spec in (*TEXT_INPUTS, *TEXT_OUTPUTS)]
+    named = [*tensors, *(key for key, _ in KEYS.values()), *METRIC_NAMES]
+    assert [name for name in named if not re.search(rf"`{re.escape(name)}[`{{]", text)] == []

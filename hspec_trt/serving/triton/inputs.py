@@ -101,6 +101,7 @@ _OWN: Final = (
     _sampling("ignore_eos", "BOOL"),
     _sampling("drafts", "STRING"),
     _sampling("draft_source", "STRING"),
+    _sampling("num_draft_tokens", "INT32", "num_drafts"),  # a name of the BLS model
     Input(_many("stop_token_ids", "INT32"), Use.SAMPLING, "stop_token_ids"),
     _response("return_token_ids", "token_ids"),
 )

@@ -217,6 +217,10 @@ _HISTOGRAMS: Final = (
 )
 
 
+METRIC_NAMES: Final = tuple(one.name for one in (*_GAUGES, *_COUNTERS, *_HISTOGRAMS))
+"""Names of all families."""
+
+
 class Metrics:
     """All metrics of one instance. `update` and `observe` are called by one thread each."""
 
