@@ -64,12 +64,13 @@ def softmax_step(query, keys, values, visible, scale_log2, acc, top, total):
 
 @triton.jit
 def attend_pages(
-    query, kv_pages, page_row, kv_head, num_kv_heads, begin, end, position, floor, scale_log2, acc, top, total,
+    query, kv_pages, page_row, kv_head, num_kv_heads, first, begin, end, position, floor, scale_log2, acc, top, total,
     HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Take the cached positions begin .. end - 1 of one K/V head into the running (acc, top, total).
+    """Take the cached positions max(first, begin) .. end - 1 of one K/V head into the running (acc, top, total).
 
-    A query sees key positions in (floor, position], both int32 [queries]. `begin` is a multiple of BLOCK_N.
+    A query sees key positions in (floor, position], both int32 [queries]. `begin` is a multiple of BLOCK_N; positions
+    before `first` are out of every query's window and are not read.
     """
     keys_base = kv_pages + kv_head * (PAGE_SIZE * HEAD_DIM)
     values_base = keys_base + num_kv_heads * (PAGE_SIZE * HEAD_DIM)
@@ -77,7 +78,7 @@ def attend_pages(
     pages = load_pages(page_row, begin, end, PAGE_SIZE, BLOCK_N)
     for start in range(begin, end, BLOCK_N):
         keys_at = start + tl.arange(0, BLOCK_N)
-        in_range = keys_at < end
+        in_range = (keys_at >= first) & (keys_at < end)
         offsets = page_offsets(pages, start, num_kv_heads, HEAD_DIM, PAGE_SIZE, BLOCK_N)
         pages = load_pages(page_row, start + BLOCK_N, end, PAGE_SIZE, BLOCK_N)
         visible = in_range[None, :] & (keys_at[None, :] <= position[:, None]) & (keys_at[None, :] > floor[:, None])

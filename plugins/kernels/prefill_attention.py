@@ -46,14 +46,16 @@ def prefill_attention(
     floor = tl.where(window > 0, position - window, -1)
 
     end = context + last + 1
-    begin = tl.where(window > 0, tl.maximum(context + first - window + 1, 0), 0) // BLOCK_N * BLOCK_N
+    range_first = tl.where(window > 0, tl.maximum(context + first - window + 1, 0), 0)
+    begin = range_first // BLOCK_N * BLOCK_N
     page_row = page_table + row.to(tl.int64) * max_pages
     scale_log2 = scale * 1.4426950408889634
     acc = tl.zeros([TILE, BLOCK_D], dtype=tl.float32)
     top = tl.full([TILE], float("-inf"), dtype=tl.float32)
     total = tl.zeros([TILE], dtype=tl.float32)
     acc, top, total = attend_pages(
-        q, kv_pages, page_row, kv_head, num_kv_heads, begin, end, position, floor, scale_log2, acc, top, total,
+        q, kv_pages, page_row, kv_head, num_kv_heads, range_first, begin, end, position, floor, scale_log2,
+        acc, top, total,
         HEAD_DIM, PAGE_SIZE, BLOCK_D, BLOCK_N,
     )  # fmt: skip
 

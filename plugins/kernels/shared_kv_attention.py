@@ -57,13 +57,15 @@ def shared_kv_attention(
         prefix = tl.load(prefix_lens + row)
         position = prefix + token
         floor = tl.where(window > 0, position - window, -1)
-        range_begin = tl.where(window > 0, tl.maximum(prefix - window + 1, 0), 0) // BLOCK_N * BLOCK_N
+        range_first = tl.where(window > 0, tl.maximum(prefix - window + 1, 0), 0)
+        range_begin = range_first // BLOCK_N * BLOCK_N
         share = tl.cdiv(tl.cdiv(prefix - range_begin, BLOCK_N), splits) * BLOCK_N
         begin = range_begin + split * share
         end = tl.minimum(begin + share, prefix)
         page_row = page_table + row.to(tl.int64) * max_pages
         acc, top, total = attend_pages(
-            q, kv_pages, page_row, kv_head, num_kv_heads, begin, end, position, floor, scale_log2, acc, top, total,
+            q, kv_pages, page_row, kv_head, num_kv_heads, range_first, begin, end, position, floor, scale_log2,
+            acc, top, total,
             HEAD_DIM, PAGE_SIZE, BLOCK_D, BLOCK_N,
         )  # fmt: skip
 

@@ -46,7 +46,8 @@ def verify_attention(
     floor = tl.where(window > 0, position - window, -1)
 
     range_end = context + length
-    range_begin = tl.where(window > 0, tl.maximum(context - window + 1, 0), 0) // BLOCK_N * BLOCK_N
+    range_first = tl.where(window > 0, tl.maximum(context - window + 1, 0), 0)
+    range_begin = range_first // BLOCK_N * BLOCK_N
     share = tl.cdiv(tl.cdiv(range_end - range_begin, BLOCK_N), splits) * BLOCK_N
     begin = range_begin + split * share
     end = tl.minimum(begin + share, range_end)
@@ -57,7 +58,8 @@ def verify_attention(
     top = tl.full([TILE], float("-inf"), dtype=tl.float32)
     total = tl.zeros([TILE], dtype=tl.float32)
     acc, top, total = attend_pages(
-        q, kv_pages, page_row, kv_head, num_kv_heads, begin, end, position, floor, scale_log2, acc, top, total,
+        q, kv_pages, page_row, kv_head, num_kv_heads, range_first, begin, end, position, floor, scale_log2,
+        acc, top, total,
         HEAD_DIM, PAGE_SIZE, BLOCK_D, BLOCK_N,
     )  # fmt: skip
 
