@@ -14,6 +14,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from build_scripts.engine_needs import need_from_text, needs_of_engine  # noqa: E402
 from build_scripts.kernel_compiler import SMS, Job, compile_all, jobs_for  # noqa: E402
 from build_scripts.kernel_table import CompiledKernel, write_header, write_table  # noqa: E402
-from hspec_trt.errors import Faults, HspecError  # noqa: E402
+from hspec_trt.errors import BuildError, Faults, HspecError  # noqa: E402
 from plugins.kernels.needs import Need, variants_for  # noqa: E402
 
 GENERATED: Final = ROOT / "plugins" / "src" / "generated"
@@ -46,7 +47,7 @@ def collect_needs(engines: Sequence[Path], texts: Sequence[str]) -> list[Need]:
     """All needs; faults of all of them are reported together.
 
     Raises:
-        HspecError: an engine cannot be read, or needs what no kernel can do.
+        HspecError: an engine cannot be read, or needs what no kernel can do; B062 there is no Triton.
     """
     faults, needs = Faults(), []
     for engine in engines:
@@ -55,6 +56,9 @@ def collect_needs(engines: Sequence[Path], texts: Sequence[str]) -> list[Need]:
     for text in texts:
         with faults.collect():
             needs.append(need_from_text(text))
+    if find_spec("triton") is None:
+        fix = "python -m pip install 'hspec_trt[kernels]'"
+        faults.add(BuildError("B062", "Triton is not installed", needed="it to compile kernels", fix=fix))
     faults.raise_any()
     return needs
 

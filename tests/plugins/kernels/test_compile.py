@@ -129,5 +129,15 @@ def test_faults_of_all_needs_are_told_together(capsys: pytest.CaptureFixture[str
         assert part in message
 
 
+def test_without_triton_the_fix_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from build_scripts import compile_kernels
+
+    monkeypatch.setattr(compile_kernels, "find_spec", lambda name: None)
+    assert compile_kernels.main(["--need", NEEDS[0], "--output", str(tmp_path)]) == 2
+    assert "error[B062]" in (message := capsys.readouterr().err) and "hspec_trt[kernels]" in message
+
+
 def test_every_sm_has_a_limit_of_shared_memory() -> None:
     assert set(kernel_compiler.SMS) == set(SHARED_BYTES) == {80, 86, 89, 90, 100, 120}

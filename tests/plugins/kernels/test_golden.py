@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mamba2BlockScan, kernel and ONNX function, against the golden mixers and against transformers' own torch code."""
+"""Mamba2BlockScan, kernel and ONNX function, against golden mixers and scans, and against transformers' own code."""
 
 from __future__ import annotations
 
@@ -53,6 +53,44 @@ def test_golden_mixers(name: str, vectors: dict[str, torch.Tensor]) -> None:
     assert_golden(OPS.mamba2_block_scan(shape, xbc, dt, weights, state).numpy(), want, "kernel")
     inputs = {"xbc": xbc, "dt": dt, **vars(weights), "state": state}
     assert_golden(run_function("Mamba2BlockScan", inputs, **vars(shape))[0].numpy(), want, "function")
+
+
+def _before_silu(value: torch.Tensor) -> torch.Tensor:
+    """v with silu(v) = value, float64, for |value| <= 0.2, by Newton's method."""
+    v = 2.0 * value
+    for _ in range(8):
+        gate = torch.sigmoid(v)
+        v = v - (v * gate - value) / (gate * (1.0 + v * (1.0 - gate)))
+    return v
+
+
+@pytest.mark.parametrize("index", range(24))
+def test_golden_scans(index: int, vectors: dict[str, torch.Tensor]) -> None:
+    """The golden scans start behind convolution and SiLU.
+
+    y is linear in x, B, C, D and the state. So x, B and C are made so small that SiLU can be undone, D and the state
+    are scaled to match, and y comes out scaled by a known factor.
+    """
+    case = {key.removeprefix(f"s{index}."): value.double() for key, value in vectors.items()}
+    x, b, c = (case[name] for name in ("x", "B", "C"))
+    by_x, by_b, by_c = (0.2 / float(part.abs().max()) for part in (x, b, c))
+    parts = [(scale * part).flatten(2) for scale, part in ((by_x, x), (by_b, b), (by_c, c))]
+    xbc = _before_silu(torch.cat(parts, dim=-1)).float().contiguous()
+    rows, steps, heads, head_dim = x.shape
+    groups, size = b.shape[2:]
+    state = case.get("initial_state", torch.zeros(rows, heads, head_dim, size)) * (by_x * by_b)
+    skip = case.get("D", torch.zeros(heads)) * (by_b * by_c)
+    shape = ScanShape(heads, head_dim, size, groups, 1, steps)
+    identity = (torch.ones(xbc.shape[-1], 1, 1), torch.zeros(xbc.shape[-1]))
+    weights = ScanWeights(*identity, case["dt_bias"].float(), case["A_log"].float(), skip.float())
+    dt, state = case["dt_raw"].float(), state.float().contiguous()
+    want, scale = case["y"].flatten(2).numpy(), by_x * by_b * by_c
+    got = OPS.mamba2_block_scan(shape, xbc, dt, weights, state)
+    assert_golden((got.double() / scale).numpy(), want, "kernel")
+    (function,) = run_function(
+        "Mamba2BlockScan", {"xbc": xbc, "dt": dt, **vars(weights), "state": state}, **vars(shape)
+    )
+    assert_golden((function.double() / scale).numpy(), want, "function")
 
 
 @pytest.mark.skipif(not hasattr(modeling_mamba2, "mamba2_chunk_scan"), reason="transformers before 5.24 has no such")
