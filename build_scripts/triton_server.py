@@ -64,6 +64,7 @@ def install(venv: Path) -> Path:
             _run(*pip, NUMPY, "-e", f"{ROOT}[cpu]")
             _run(*pip, "--no-deps", SERVER)
             _link_backend(venv)
+            _check_libpython(venv)
             stamp.write_text(recipe)
     return venv
 
@@ -169,6 +170,16 @@ def _link_backend(venv: Path) -> None:
         link = folder / source.name
         link.unlink(missing_ok=True)
         link.symlink_to(source)
+
+
+def _check_libpython(venv: Path) -> None:
+    """Without it the stub does not start, and the server waits for it for ever."""
+    library = f"libpython{_python_version(venv)}.so.1.0"
+    command = [str(venv / "bin" / "python"), "-c", f"import ctypes; ctypes.CDLL({library!r})"]
+    if subprocess.run(command, check=False, env=_environment(venv), capture_output=True).returncode:
+        sys.exit(
+            f"error: {library} is not found. Install the package that has it (Debian: {library.partition('.so')[0]})"
+        )
 
 
 def _environment(venv: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import queue
 import statistics
 import time
@@ -46,7 +47,9 @@ def ask(
     """One request on an open stream."""
     began, first = time.monotonic(), 0.0
     inputs = [
-        tensor("text_input", options.template.format(PROMPTS[number % len(PROMPTS)]).encode(), np.object_),
+        tensor(
+            "messages", json.dumps([{"role": "user", "content": PROMPTS[number % len(PROMPTS)]}]).encode(), np.object_
+        ),
         tensor("max_tokens", options.max_tokens, np.int32),
         tensor("temperature", options.temperature, np.float32),
         tensor("seed", number, np.uint64),
@@ -85,7 +88,6 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--drafts", choices=("on", "off", "auto"), default="auto")
-    parser.add_argument("--template", default="{}", help="prompt template, such as a chat layout with {} for the text")
     options = parser.parse_args()
     shares = [range(first, options.requests, options.concurrency) for first in range(options.concurrency)]
     began = time.monotonic()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import queue
 
 import numpy as np
@@ -24,13 +25,16 @@ def main() -> None:
     parser.add_argument("prompt", nargs="?", default="The lighthouse keeper opened the bottle and")
     parser.add_argument("--url", default="localhost:8001")
     parser.add_argument("--model", default="hspec")
+    parser.add_argument("--chat", action="store_true", help="ask in the model's chat layout")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--drafts", choices=("on", "off", "auto"), default="auto")
     options = parser.parse_args()
+    messages = json.dumps([{"role": "user", "content": options.prompt}])
+    prompt = ("messages", messages) if options.chat else ("text_input", options.prompt)
     inputs = [
-        tensor("text_input", options.prompt.encode(), np.object_),
+        tensor(prompt[0], prompt[1].encode(), np.object_),
         tensor("max_tokens", options.max_tokens, np.int32),
         tensor("temperature", options.temperature, np.float32),
         tensor("seed", options.seed, np.uint64),

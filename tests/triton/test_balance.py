@@ -48,6 +48,16 @@ def test_an_instance_waits_until_the_other_has_caught_up(tmp_path: Path) -> None
     assert not thread.is_alive()
 
 
+def test_an_instance_whose_engine_died_gets_nothing_more(tmp_path: Path) -> None:
+    first, second = Balance(tmp_path / "board", 0), Balance(tmp_path / "board", 1)
+    first.note(float("inf"))
+    second.note(5)
+    assert waits(first)
+    assert not waits(second)
+    second.note(float("inf"))
+    assert not waits(first), "both refuse, and do not wait for each other"
+
+
 def test_an_instance_that_died_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(balance, "_STALE_SECONDS", 0.1)
     first, _ = Balance(tmp_path / "board", 0), Balance(tmp_path / "board", 1)

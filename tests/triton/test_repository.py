@@ -72,7 +72,7 @@ def test_the_text_model_alone_is_the_default(engine: EngineFolder, tmp_path: Pat
 
 def test_names_and_types_that_clients_of_the_ensemble_send(engine: EngineFolder, tmp_path: Path) -> None:
     found = tensors(export(engine, tmp_path / "repo")["hspec"])
-    assert found["text_input"] == ("TYPE_STRING", [1], False, False, False)
+    assert found["text_input"] == ("TYPE_STRING", [1], True, False, False)
     optional = {
         "max_tokens": ("TYPE_INT32", [1]),
         "bad_words": ("TYPE_STRING", [-1]),
@@ -99,7 +99,7 @@ def test_names_and_types_that_clients_of_the_ensemble_send(engine: EngineFolder,
 def test_the_llmapi_form_has_no_batch_dimension(engine: EngineFolder, tmp_path: Path) -> None:
     hspec = export(engine, tmp_path / "repo", interface="llmapi")["hspec"]
     assert hspec.max_batch_size == 0
-    assert tensors(hspec)["text_input"] == ("TYPE_STRING", [-1], False, False, False)
+    assert tensors(hspec)["text_input"] == ("TYPE_STRING", [-1], True, False, False)
     outputs = {one.name: pb.DataType.Name(one.data_type) for one in hspec.output}
     assert outputs["finish_reason"] == outputs["stop_reason"] == outputs["text_output"] == "TYPE_STRING"
     assert outputs["cumulative_logprob"] == outputs["acceptance_rate"] == "TYPE_FP32"
@@ -124,7 +124,7 @@ def test_the_token_model_has_tensorrt_llms_form(engine: EngineFolder, tmp_path: 
     assert models["tensorrt_llm"].model_transaction_policy.decoupled
     assert not models["preprocessing"].model_transaction_policy.decoupled
     assert models["ensemble"].platform == "ensemble"
-    assert tensors(models["ensemble"])["max_tokens"][2] is False
+    assert not any(tensors(models["ensemble"])[name][2] for name in ("text_input", "max_tokens"))
 
 
 def test_the_ensemble_is_wired_through(engine: EngineFolder, tmp_path: Path) -> None:

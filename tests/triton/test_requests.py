@@ -325,6 +325,29 @@ def test_tables_name_every_input_once_and_only_fields_that_exist(reading: Readin
         assert spec.field in {Use.SAMPLING: sampling, Use.RESPONSE: response}.get(spec.use, {"": None})
 
 
+def test_a_conversation_instead_of_a_text() -> None:
+    talk, tools = '[{"role": "user", "content": "Hi"}]', '[{"name": "clock"}]'
+    (ask,) = read_request({"messages": prompts(talk), "tools": prompts(tools)}, BATCHED)
+    assert (ask.text, ask.messages, ask.tools) == (None, ({"role": "user", "content": "Hi"},), ({"name": "clock"},))
+    (ask,) = read_request({"text_input": prompts(""), "messages": prompts(talk)}, BATCHED)
+    assert ask.messages
+    assert one(messages=strings("")).text == "hi"
+    assert code(messages=strings(talk)) == "R421"
+
+
+@pytest.mark.parametrize("bad", ["[{", "{}", "[1]", '"x"'])
+def test_a_conversation_that_is_none(bad: str) -> None:
+    with pytest.raises(RequestError, match="R423"):
+        read_request({"messages": prompts(bad)}, BATCHED)
+
+
+def test_a_request_without_a_prompt() -> None:
+    with pytest.raises(RequestError, match="R422"):
+        read_request({"max_tokens": i32(4)[None]}, BATCHED)
+    (ask,) = read_request({"stop": np.array([[True]])}, BATCHED)
+    assert ask.response.stop
+
+
 def test_words_need_a_tokenizer() -> None:
     blind = replace(TOKENS, encode=None, decode_word=None)
     arrays = {"input_ids": i32(3)[None], "input_lengths": i32(1), "request_output_len": i32(6)}

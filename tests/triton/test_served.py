@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import threading
@@ -120,6 +121,15 @@ def test_prompt_and_answer(server: Server, reference: LLM) -> None:
     assert texts([got]) == ["the sea" + want.text]
 
 
+def test_a_conversation(server: Server, reference: LLM) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    want = reference.chat(messages, SamplingParams(temperature=0.0, max_tokens=20)).outputs[0].text
+    (got,) = server.ask(messages=json.dumps(messages), **GREEDY).sender.wait()
+    assert texts([got]) == [want]
+    (got,) = server.ask(messages=json.dumps(messages), exclude_input_in_output=False, **GREEDY).sender.wait()
+    assert texts([got]) == ["user: hi\nassistant: " + want]
+
+
 def test_the_token_model(tokens: Server, reference: LLM) -> None:
     ids = reference.encode("the sea")
     want = reference.generate(ids, SamplingParams(temperature=0.0, max_tokens=20)).outputs[0]
@@ -152,6 +162,7 @@ BAD = {
     "R210": {"beam_width": 4},
     "R421": {"max_tokens": 4, "sampling_param_max_tokens": 5},
     "R422": {"max_tokens": [4, 5]},
+    "R423": {"messages": "[{", "text_input": ""},
     "R425": {"stop": True},
 }
 
@@ -231,7 +242,7 @@ def test_random_cancels_end_every_request_once_and_leave_nothing(server: Server)
         thread.join()
     assert all(sender.done.wait(60) for sender in senders)
     assert [sender.finals for sender in senders] == [1] * 96
-    wait_until(lambda: not server.model.model._tickets)
+    wait_until(lambda: not len(server.model.model._book))
     core = engine_of(server).core
     assert core.is_idle
     assert core.scheduler.allocator.in_use == 0

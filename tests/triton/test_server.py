@@ -107,6 +107,12 @@ def test_grpc_stream(model: str, server: TritonServer, reference: LLM) -> None:
     assert responses[-1]["finish_reason"].item().decode() == FINISH_REASONS[want.finish_reason]
 
 
+def test_a_conversation(server: TritonServer, reference: LLM) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    want = reference.chat(messages, SamplingParams(temperature=0.0, max_tokens=20)).outputs[0].text
+    assert server.generate("hspec", messages=json.dumps(messages), **GREEDY)["text_output"] == want
+
+
 def test_outputs_asked_for_by_name(server: TritonServer) -> None:
     names = ("text_output", "acceptance_rate", "first_token_time_ns")
     with server.stream() as stream:
@@ -342,7 +348,7 @@ def test_the_status_of_a_bad_request_over_unary_grpc(variant: Variant, server: T
 
 
 def test_what_triton_itself_refuses(server: TritonServer) -> None:
-    assert server.call("POST", "/v2/models/hspec/generate", {"max_tokens": 4})[0] == 400
+    assert server.call("POST", "/v2/models/ensemble/generate", {"max_tokens": 4})[0] == 400
     assert server.call("POST", "/v2/models/none/generate", {"text_input": "x"})[0] in (400, 404)
     assert server.call("POST", "/v2/models/hspec/generate", '{"text_input": ')[0] >= 400
     with server.stream() as stream:

@@ -42,8 +42,8 @@ class Balance:
         self._board = np.memmap(path, np.float64, "r+", shape=(MAX_INSTANCES, 2))
         self.note(0)
 
-    def note(self, open_answers: int) -> None:
-        """Give a sign of life, and tell the others how much there is to do here."""
+    def note(self, open_answers: float) -> None:
+        """Give a sign of life, and tell the others how much there is to do here; infinity asks for nothing more."""
         self._board[self._instance] = open_answers, time.monotonic()
 
     def wait(self, closing: threading.Event) -> None:

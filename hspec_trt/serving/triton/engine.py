@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hspec_trt.bundle import EngineFolder, open_engine
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.errors import HspecError, LoadError, RequestError
+from hspec_trt.runtime.chat import ChatTemplate
 from hspec_trt.runtime.core import EngineCore
 from hspec_trt.runtime.loading import MemoryTable, load_session
 from hspec_trt.runtime.options import RuntimeOptions, SchedulerOptions
@@ -31,6 +33,7 @@ from hspec_trt.serving.triton.tensors import Array
 MAX_FAILED_STEPS: Final = 3
 """Steps that may fail one after the other before the session counts as dead: a GPU in a fault stays in it."""
 _TOKENIZER: Final = "tokenizer.json"
+_CHAT_FILES: Final = ("tokenizer_config.json", "chat_template.jinja")
 
 
 class WatchedSession:
@@ -113,6 +116,14 @@ def runtime_options(parameters: ServedParameters) -> RuntimeOptions:
     )
 
 
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt in both forms."""
+
+    text: str
+    ids: tuple[int, ...]
+
+
 class ServedEngine:
     """A loaded engine.
 
@@ -123,6 +134,8 @@ class ServedEngine:
     def __init__(self, folder: EngineFolder, parameters: ServedParameters) -> None:
         self.folder = folder
         self.tokenizer = load_tokenizer(folder)
+        files = {name: data for name in _CHAT_FILES if (data := folder.text(name)) is not None}
+        self._chat_template = ChatTemplate.from_files(files)
         loaded = load_session(folder, runtime_options(parameters))
         self.memory: MemoryTable = loaded.memory
         self._session = WatchedSession(loaded.session)
@@ -141,9 +154,20 @@ class ServedEngine:
         """Why the engine can no longer serve; None while it can."""
         return self._session.failure or self._worker.fault
 
-    def prompt_ids(self, ask: Ask) -> list[int]:
-        """Token ids of a prompt."""
-        return list(ask.token_ids) if ask.text is None else self.tokenizer.encode(ask.text)
+    def prompt(self, ask: Ask) -> Prompt:
+        """A prompt as text and ids; a conversation is laid out by the model's own template.
+
+        Raises:
+            RequestError: R105 the text is not Unicode, R107 no template, or one that refuses the messages.
+        """
+        if ask.messages:
+            if self._chat_template is None:
+                raise RequestError("R107", "the engine has no chat template", fix="Send the prompt as text_input")
+            text = self._chat_template.render(ask.messages, tools=ask.tools)
+            return Prompt(text, tuple(self.tokenizer.encode(text, special=False)))
+        if ask.text is not None:
+            return Prompt(ask.text, tuple(self.tokenizer.encode(ask.text)))
+        return Prompt(self.tokenizer.decode(ask.token_ids), ask.token_ids)
 
     def builders(self, ask: Ask) -> Iterator[AnswerBuilder]:
         """One for each answer that is asked for, made when it is taken: the number was not checked yet."""

@@ -153,10 +153,15 @@ _LLMAPI: Final = (
 )
 
 TEXT_PROMPT: Final = Input(Tensor("text_input", "STRING", (1,)), Use.SPECIAL)
-TEXT_PROMPT_FLAT: Final = Input(Tensor("text_input", "STRING", (ANY,)), Use.SPECIAL)
-"""The llmapi model's form: no batch dimension, one prompt."""
+"""The prompt of the ensemble."""
 
-TEXT_INPUTS: Final = (*_ENSEMBLE, *_OPTIONS, *_LLMAPI, *_OWN)
+TEXT_PROMPT_OR_MESSAGES: Final = Input(_one("text_input", "STRING"), Use.SPECIAL)
+TEXT_PROMPT_FLAT: Final = Input(_many("text_input", "STRING"), Use.SPECIAL)
+"""The prompt of `hspec`, which may be a conversation instead; and the same in the llmapi model's form."""
+
+_CHAT: Final = (Input(_one("messages", "STRING"), Use.SPECIAL), Input(_one("tools", "STRING"), Use.SPECIAL))
+
+TEXT_INPUTS: Final = (*_CHAT, *_ENSEMBLE, *_OPTIONS, *_LLMAPI, *_OWN)
 """Inputs of the model `hspec` after the prompt."""
 
 ENSEMBLE_OPTIONS: Final = (*_ENSEMBLE, *_OPTIONS, *_OWN)

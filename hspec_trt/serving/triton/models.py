@@ -84,7 +84,7 @@ def _tensors(specs: Sequence[Input] | Sequence[Output]) -> tuple[Tensor, ...]:
 
 def hspec_inputs(interface: Interface) -> tuple[Input, ...]:
     """All inputs of `hspec`; the interfaces differ in the prompt's dims (and in the batch dimension)."""
-    prompt = inputs.TEXT_PROMPT if interface == "ensemble" else inputs.TEXT_PROMPT_FLAT
+    prompt = inputs.TEXT_PROMPT_OR_MESSAGES if interface == "ensemble" else inputs.TEXT_PROMPT_FLAT
     return (prompt, *inputs.TEXT_INPUTS)
 
 

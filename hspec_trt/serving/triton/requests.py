@@ -15,6 +15,7 @@ import numpy as np
 
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.errors import Faults, RequestError
+from hspec_trt.runtime.chat import Message
 from hspec_trt.serving.triton import values
 from hspec_trt.serving.triton.inputs import Input, Use
 from hspec_trt.serving.triton.tensors import Array
@@ -48,12 +49,18 @@ class ResponseOptions:
 
 @dataclass(frozen=True)
 class Ask:
-    """One prompt of a request: text or token ids, and how to sample."""
+    """One prompt of a request, and how to sample.
+
+    Attributes:
+        text, token_ids, messages: the prompt is one of them; `tools` go with messages.
+    """
 
     text: str | None
     token_ids: tuple[int, ...]
     params: SamplingParams
     response: ResponseOptions
+    messages: tuple[Message, ...] = ()
+    tools: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,8 @@ def read_request(arrays: Mapping[str, Array], reading: Reading) -> tuple[Ask, ..
 
     Raises:
         RequestError: R210 an option that cannot be served, R421 two names for one option disagree, R422 a tensor of
-            the wrong size, R423 not UTF-8, R424 prompts that want different kinds of response; a `FaultGroup` of them.
+            the wrong size, R423 not UTF-8 or not JSON, R424 prompts that want different kinds of response; a
+            `FaultGroup` of them.
     """
     count = _num_prompts(arrays) if reading.batched else 1
     asks = []
@@ -120,8 +128,8 @@ def _read_prompt(lines: Mapping[str, Array], reading: Reading) -> Ask:
         _apply_words(sampling, lines, reading)
         _apply_bias(sampling, lines, reading)
     with faults.collect():
-        text, token_ids = _read_text(lines), _read_token_ids(lines)
-        ask = Ask(text, token_ids, SamplingParams(**_as_here(sampling)), ResponseOptions(**response))
+        params, options = SamplingParams(**_as_here(sampling)), ResponseOptions(**response)
+        ask = _read_prompt_itself(lines, params, options)
     faults.raise_any()
     return ask
 
@@ -204,6 +212,17 @@ def _bias_words(lines: Mapping[str, Array]) -> list[tuple[str, float]]:
         found = f"embedding_bias_words has {len(texts)} words, embedding_bias_weights {len(numbers)} weights"
         raise RequestError("R422", found, needed="one weight for each word")
     return [(text[0], number) for text, number in zip(texts, numbers, strict=False) if text]
+
+
+def _read_prompt_itself(lines: Mapping[str, Array], params: SamplingParams, response: ResponseOptions) -> Ask:
+    text, messages = _read_text(lines), values.json_objects("messages", lines.get("messages"))
+    if messages:
+        if text:
+            raise RequestError("R421", "text_input and messages are both given", fix="Send one of them")
+        return Ask(None, (), params, response, messages, values.json_objects("tools", lines.get("tools")))
+    if text is None and "input_ids" not in lines and not response.stop:
+        raise RequestError("R422", "the request has no prompt", needed="text_input or messages, or input_ids")
+    return Ask(text, _read_token_ids(lines), params, response)
 
 
 def _read_text(lines: Mapping[str, Array]) -> str | None:

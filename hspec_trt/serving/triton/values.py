@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import numpy as np
 
 from hspec_trt.errors import RequestError
+from hspec_trt.runtime.chat import Message
 from hspec_trt.serving.triton.inputs import Input
 from hspec_trt.serving.triton.tensors import Array, TritonType
 
@@ -61,6 +63,24 @@ def word_ids(name: str, line: Array) -> list[tuple[int, ...]]:
     if ends != sorted(ends) or (ends and ends[-1] > len(ids)):
         raise RequestError("R422", f"{name} ends its words at {ends}", needed=f"rising ends up to {len(ids)}")
     return [ids[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)] if ends else []
+
+
+def json_objects(name: str, line: Array | None) -> tuple[Message, ...]:
+    """The objects of a JSON list in the one string of a line; none where the line is missing or the string empty.
+
+    Raises:
+        RequestError: R422, R423.
+    """
+    text = "" if line is None else str(scalar(name, "STRING", line))
+    if not text:
+        return ()
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise RequestError("R423", f"{name} is not JSON: {error}") from None
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise RequestError("R423", f"{name} is JSON, but no list of objects", needed='[{"role": .., "content": ..}]')
+    return tuple(found)
 
 
 def refuse_unless_neutral(spec: Input, line: Array) -> None:
