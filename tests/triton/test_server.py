@@ -8,6 +8,7 @@ these tests; it does not skip them.
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import socket
 import subprocess
@@ -27,7 +28,7 @@ from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.runtime.llm import LLM
 from hspec_trt.runtime.results import CompletionOutput
 from hspec_trt.serving.triton.repository import ExportOptions, export_repository
-from tests.support.triton_server import TritonServer, arrays_of, joined, stop, triton_server
+from tests.support.triton_server import SCRIPT, TritonServer, arrays_of, joined, stop, triton_server
 
 pytestmark = pytest.mark.slow
 
@@ -315,6 +316,28 @@ def test_a_stop_request_cancels_by_id(server: TritonServer) -> None:
     assert len(responses) < 380
 
 
+@pytest.mark.parametrize("model", ["hspec", "ensemble"])
+def test_clients_that_give_up_at_any_time_do_no_harm(model: str, server: TritonServer, reference: LLM) -> None:
+    """Case F11 on the server itself, which crashes when a model asks it about a request that is over."""
+
+    def client(number: int) -> None:
+        own = random.Random(number)
+        for _ in range(12):
+            with server.stream() as stream:
+                prompt = "a" * own.randint(1, 60)
+                tokens = own.choice([1, 2, 5, 40])
+                stream.send(model, arrays_of(text_input=prompt, stream=own.random() < 0.8, max_tokens=tokens))
+                time.sleep(own.random() * 0.03)
+                stream.cancel()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(client, range(8)))
+    wait_until(lambda: active(server) == active(server, "tensorrt_llm") == 0)
+    assert server.generate("hspec", text_input="the sea", **GREEDY)["text_output"] == expected(
+        reference, "the sea", **GREEDY
+    ).text  # fmt: skip
+
+
 ERRORS = {
     "R201": {"temperature": -1.0},
     "R101": {"max_tokens": 4000},
@@ -503,3 +526,15 @@ def test_shutdown_with_requests_in_flight(repository: Path, tmp_path: Path) -> N
         stream.next()
         assert stop(server) < 10
     assert not list(Path("/dev/shm").glob(f"hspec_trt_{server.pid}*"))
+
+
+def test_a_server_that_cannot_load_the_model_says_why(repository: Path, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    shutil.copytree(repository / "hspec", models / "hspec")
+    config = models / "hspec" / "config.pbtxt"
+    config.write_text(config.read_text().replace("/engine", "/nowhere"))
+    command = [sys.executable, str(SCRIPT), "start", str(models), "--free-ports", "--log", str(tmp_path / "log")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "error[L052]" in done.stderr
+    assert "Traceback" not in done.stderr
