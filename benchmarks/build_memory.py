@@ -33,12 +33,13 @@ def _peak_of(command: list[str]) -> tuple[float, int]:
 
 def _load(engine: Path, prepack: str) -> None:
     from hspec_trt import LLM, SamplingParams
+    from hspec_trt.runtime.options import RuntimeOptions
 
     start = time.perf_counter()
-    llm = LLM(engine, prepack=prepack)
-    list(llm.generate([[1, 2, 3]], SamplingParams(max_tokens=2, temperature=0.0)))
+    llm = LLM(engine, RuntimeOptions(prepack="on" if prepack == "on" else "off", kv_cache_memory=1 << 28))
+    llm.generate([1, 2, 3], SamplingParams(max_tokens=2, temperature=0.0))
     print(
-        f"  loaded ({prepack}) in {time.perf_counter() - start:.1f} s: "
+        f"  loaded (repacking {prepack}) in {time.perf_counter() - start:.1f} s: "
         f"anonymous {memory_status('RssAnon') / 1e6:.0f} MB, "
         f"file-backed {memory_status('RssFile') / 1e6:.0f} MB"
     )
