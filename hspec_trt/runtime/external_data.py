@@ -25,9 +25,13 @@ def check_external_data(graph: Path) -> None:
     tensors = [*model.graph.initializer, *(tensor for nodes in bodies for tensor in _node_tensors(nodes))]
     for tensor in tensors:
         for entry in tensor.external_data:
-            if entry.key == "location" and Path(entry.value).name != entry.value:
+            if entry.key == "location" and not _is_plain_name(entry.value):
                 found = f"weight {tensor.name!r} lies at {entry.value!r}"
                 raise LoadError("L034", found, needed="a plain file name in the engine folder", where=str(graph))
+
+
+def _is_plain_name(name: str) -> bool:
+    return name not in ("", ".", "..") and Path(name).name == name
 
 
 def _node_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:

@@ -79,7 +79,7 @@ class OrtSession:
         options = ort.SessionOptions()
         options.intra_op_num_threads = num_threads or len(os.sched_getaffinity(0))
         options.inter_op_num_threads = 1
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what goes wrong is raised, and need not be printed as well
         if not prepack:
             options.add_session_config_entry("session.disable_prepacking", "1")
         try:
@@ -127,7 +127,7 @@ class OrtSession:
             binding.bind_output(spec.name)  # anew every step: the last step's value has the last step's shape
         try:
             self._session.run_with_iobinding(binding)
-        except _ORT_ERRORS as error:
+        except (RuntimeError, *_ORT_ERRORS) as error:  # bound runs raise plain RuntimeError
             raise RequestError("R302", f"the step failed: {error}", where="onnxruntime") from error
         results = binding.get_outputs()[-len(STEP_OUTPUTS) :]
         return StepOutputs(*(value.numpy() for value in results))
