@@ -57,6 +57,22 @@ class OpNode:
     shapes: tuple[tuple[int, ...], ...]
 
 
+@dataclass(frozen=True)
+class CreatedPlugin:
+    """A plugin that TensorRT's parser had the library make.
+
+    Attributes:
+        name: of the layer.
+        fields: the attributes that arrived.
+        aliased: output to the input whose memory it shares, by the op's own names.
+    """
+
+    name: str
+    op: str
+    fields: Mapping[str, int | float]
+    aliased: Mapping[str, str]
+
+
 class PluginLibrary:
     """An opened plugin library that agrees with this package's contract.
 
@@ -78,6 +94,11 @@ class PluginLibrary:
         self.ptx: tuple[int, ...] = tuple(kernels["ptx"])
         self._library = library
 
+    def created(self) -> tuple[CreatedPlugin, ...]:
+        """The plugins made for networks in this process so far, in order."""
+        entries = json.loads(_text(self._library, "hspec_trt_created_plugins"))
+        return tuple(CreatedPlugin(entry["name"], **entry["plugin"]) for entry in entries)
+
     def missing_kernel(self, node: OpNode, sm: int) -> str:
         """What of a node has no kernel on an architecture, in words; empty where nothing is missing."""
         spec = OPS[node.op]
@@ -90,7 +111,13 @@ class PluginLibrary:
         words = _attribute_words(spec, node.attributes)
         if self._library.hspec_trt_check_kernels(node.op.encode(), words, tensors, sm) == 0:
             return ""
-        return str(self._library.hspec_trt_last_error().decode())
+        return _text(self._library, "hspec_trt_last_error")
+
+
+def _text(library: ctypes.CDLL, function: str) -> str:
+    """Call a function of the library that returns a string."""
+    call = ctypes.CFUNCTYPE(ctypes.c_char_p)((function, library))
+    return str((call() or b"").decode())
 
 
 def _attribute_words(spec: OpSpec, attributes: Mapping[str, int | float]) -> ctypes.Array[ctypes.c_int32]:
@@ -120,9 +147,7 @@ def open_library(path: Path) -> PluginLibrary:
     """
     try:
         library = ctypes.CDLL(str(path), mode=os.RTLD_LOCAL | os.RTLD_NOW)
-        library.hspec_trt_describe.restype = ctypes.c_char_p
-        library.hspec_trt_last_error.restype = ctypes.c_char_p
-        description = json.loads(library.hspec_trt_describe())
+        description = json.loads(_text(library, "hspec_trt_describe"))
     except (OSError, AttributeError, ValueError) as error:
         raise LoadError(
             "L002", f"the plugin library cannot be used: {error}", needed=LIBRARY_NAME, where=str(path), fix=_BUILD

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/creation_log.h"
 #include "core/last_error.h"
 #include "core/op_rules.h"
 #include "core/registry.h"
@@ -93,6 +94,10 @@ using hspec_trt::Status;
 char const* hspec_trt_describe(void) {
     static std::string const text = hspec_trt::describeLibrary();
     return text.c_str();
+}
+
+char const* hspec_trt_created_plugins(void) {
+    return hspec_trt::createdPlugins();
 }
 
 char const* hspec_trt_last_error(void) {

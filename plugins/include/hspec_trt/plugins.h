@@ -24,6 +24,10 @@ typedef struct {
 /* JSON object: contract_version, plugin_version, ops_digest, tensorrt (version of the headers), ops, kernels. */
 HSPEC_TRT_API char const* hspec_trt_describe(void);
 
+/* JSON list of the plugins that were created for networks in this process: name, plugin {op, fields, aliased}. Valid
+ * until the calling thread's next call. */
+HSPEC_TRT_API char const* hspec_trt_created_plugins(void);
+
 /* Text of the calling thread's last failure; valid until its next failure. */
 HSPEC_TRT_API char const* hspec_trt_last_error(void);
 

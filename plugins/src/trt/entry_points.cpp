@@ -5,6 +5,7 @@
 #include <array>
 #include <new>
 
+#include "core/creation_log.h"
 #include "core/registry.h"
 #include "trt/fields.h"
 #include "trt/logger.h"
@@ -20,9 +21,9 @@ class OpCreator final : public nvinfer1::IPluginCreatorV3One {
           fields_(fieldsOf(definition.spec, nullptr)),
           fieldCollection_{static_cast<int32_t>(fields_.size()), fields_.data()} {}
 
-    // The same fields carry a node's attributes (build) and a stored plugin's (run time).
+    // The same fields carry a node's attributes (build) and those of a stored plugin (run time).
     nvinfer1::IPluginV3* createPlugin(nvinfer1::AsciiChar const* name, nvinfer1::PluginFieldCollection const* fields,
-                                      nvinfer1::TensorRTPhase /*phase*/) noexcept override {
+                                      nvinfer1::TensorRTPhase phase) noexcept override {
         AttributeWords attributes{};
         OpRules rules;
         Status const status = read(*fields, &attributes, &rules);
@@ -30,7 +31,11 @@ class OpCreator final : public nvinfer1::IPluginCreatorV3One {
             logError(status.within(name).message());
             return nullptr;
         }
-        return new (std::nothrow) OpPlugin(definition_, attributes, std::move(rules));
+        auto* const plugin = new (std::nothrow) OpPlugin(definition_, attributes, std::move(rules));
+        if (plugin != nullptr && phase == nvinfer1::TensorRTPhase::kBUILD) {
+            noteCreation(name, plugin->getMetadataString());
+        }
+        return plugin;
     }
 
     nvinfer1::PluginFieldCollection const* getFieldNames() noexcept override { return &fieldCollection_; }

@@ -83,18 +83,21 @@ Status toTensor(nvinfer1::PluginTensorDesc const& desc, Tensor* tensor) {
 
 std::string describe(contract::OpSpec const& spec, AttributeWords const& attributes) {
     std::ostringstream out;
-    out << "{\"op\":\"" << spec.name << '"';
+    out << "{\"op\":\"" << spec.name << "\",\"fields\":{";
     for (int32_t i = 0; i < spec.numAttributes; ++i) {
-        out << ",\"" << spec.attributes[i].name << "\":";
+        out << (i == 0 ? "" : ",") << '"' << spec.attributes[i].name << "\":";
         writeValue(out, spec.attributes[i].type, attributes[static_cast<std::size_t>(i)]);
     }
+    out << "},\"aliased\":{";
+    char const* separator = "";
     for (int32_t i = spec.numInputs; i < spec.numInputs + spec.numOutputs; ++i) {
         if (spec.operands[i].aliasedInput >= 0) {
-            out << ",\"aliased\":{\"" << spec.operands[i].name << "\":\""
-                << spec.operands[spec.operands[i].aliasedInput].name << "\"}";
+            out << separator << '"' << spec.operands[i].name << "\":\""
+                << spec.operands[spec.operands[i].aliasedInput].name << '"';
+            separator = ",";
         }
     }
-    out << '}';
+    out << "}}";
     return out.str();
 }
 

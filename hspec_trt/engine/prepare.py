@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph as TensorRT takes it: a copy in memory whose custom nodes name their plugins.
+
+The stored graph keeps neutral nodes with function bodies, which ONNX Runtime runs. TensorRT prefers the body unless the
+node says ``plugin_namespace``; with ``--plugins none`` the bodies are what is wanted. Works on the serialised graph, so
+that the caller's model stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx
+
+from hspec_trt import dtypes
+from hspec_trt.config.build import PluginMode
+from hspec_trt.contract import OP_DOMAIN, OPS, PLUGIN_VERSION
+from hspec_trt.errors import BuildError, Faults
+from hspec_trt.native import OpNode, PluginLibrary
+
+DYNAMIC = -1
+
+
+@dataclass(frozen=True)
+class ExternalWeight:
+    """An initializer whose bytes lie in the weights file.
+
+    Attributes:
+        offset, length: bytes in that file.
+    """
+
+    name: str
+    offset: int
+    length: int
+
+
+def for_tensorrt(model: onnx.ModelProto, plugins: PluginMode) -> bytes:
+    """The serialised graph for TensorRT's parser; `model` is not changed."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    if plugins == "kernels":
+        for node in _custom_nodes(copy):
+            node.attribute.append(onnx.helper.make_attribute("plugin_namespace", OP_DOMAIN))
+            node.attribute.append(onnx.helper.make_attribute("plugin_version", PLUGIN_VERSION))
+        del copy.functions[:]
+    data: bytes = copy.SerializeToString()
+    return data
+
+
+def external_weights(model: onnx.ModelProto) -> tuple[ExternalWeight, ...]:
+    """The initializers that lie in the weights file, in graph order."""
+    found = []
+    for tensor in model.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            found.append(ExternalWeight(tensor.name, int(entries["offset"]), int(entries["length"])))
+    return tuple(found)
+
+
+def _custom_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    return (node for node in model.graph.node if node.domain == OP_DOMAIN)
+
+
+def op_nodes(model: onnx.ModelProto, dtype: str) -> tuple[OpNode, ...]:
+    """The custom nodes as far as their kernels depend on them, equal ones once.
+
+    Args:
+        dtype: the engine's type.
+    """
+    fixed = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    nodes: dict[tuple[object, ...], OpNode] = {}
+    for node in _custom_nodes(model):
+        spec, sizes = OPS[node.op_type], _sizes(node, fixed)
+        attributes = {attr.name: onnx.helper.get_attribute_value(attr) for attr in node.attribute}
+        shapes = tuple(tuple(_extent(dim, sizes) for dim in spec.operands[name].dims) for name in spec.inputs)
+        key = (node.op_type, tuple(sorted(attributes.items())), shapes)
+        nodes.setdefault(key, OpNode(node.op_type, attributes, dtype, shapes))
+    return tuple(nodes.values())
+
+
+def _sizes(node: onnx.NodeProto, fixed: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Attributes, and the sizes of the call that weights among the inputs tell (the vocabulary, from the token ids)."""
+    spec = OPS[node.op_type]
+    sizes = {attr.name: attr.i for attr in node.attribute if attr.type == onnx.AttributeProto.INT}
+    for name, value in zip(spec.inputs, node.input, strict=True):
+        for dim, extent in zip(spec.operands[name].dims, fixed.get(value, ()), strict=False):
+            if dim.isalpha():
+                sizes.setdefault(dim, extent)
+    return sizes
+
+
+def _extent(dim: str, sizes: Mapping[str, int]) -> int:
+    """Value of a dim expression of the contract, or `DYNAMIC` where it has a size that changes."""
+    total = 0
+    for term in dim.split("+"):
+        product = 1
+        for factor in term.split("*"):
+            if not factor.isdigit() and factor not in sizes:
+                return DYNAMIC
+            product *= int(factor) if factor.isdigit() else sizes[factor]
+        total += product
+    return total
+
+
+def check_kernels(library: PluginLibrary, nodes: tuple[OpNode, ...], sm: tuple[int, ...]) -> None:
+    """Check that the plugin library holds every kernel that the engine will launch.
+
+    Raises:
+        BuildError: B046, one fault for each missing kernel and architecture.
+    """
+    faults = Faults()
+    missing: dict[str, None] = {}
+    for node in nodes:
+        for architecture in sm:
+            if text := library.missing_kernel(node, architecture):
+                missing.setdefault(text)
+    for text in missing:
+        faults.add(BuildError("B046", text, where=str(library.path)))
+    faults.raise_any()
+
+
+def check_dtype(dtype: str, plugins: PluginMode) -> None:
+    """Refuse an engine type that the plugins do not have.
+
+    Raises:
+        BuildError: B047.
+    """
+    if plugins == "kernels" and dtype not in (dtypes.FLOAT16.name, dtypes.BFLOAT16.name):
+        raise BuildError(
+            "B047",
+            f"--dtype {dtype} with plugin kernels",
+            needed="bfloat16 or float16",
+            fix="Or --plugins none, which compiles the ops' function bodies",
+        )
