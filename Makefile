@@ -31,10 +31,10 @@ demo: $(BIN)/.demo
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python examples/smollm2_hspec/demo.py --work-dir build/demo --prompt "$(DEMO_PROMPT)"
 
 test: $(BIN)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: $(BIN)/.dev
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 check: $(BIN)/.dev
 	PATH="$(abspath $(BIN)):$$PATH" build_scripts/check
