@@ -120,6 +120,9 @@ def stop(pid: int) -> float:
         if _gone(pid, patience):
             break
     if record.is_file():
+        # Models of a server that was killed may survive it; they share its process group.
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
         prefix = str(json.loads(record.read_text())["shm"])
         for leftover in SHM_FOLDER.glob(f"{prefix}*"):
             leftover.unlink(missing_ok=True)

@@ -23,7 +23,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from build_scripts import triton_server
+from hspec_trt.bundle import open_engine
 from hspec_trt.config.sampling import DRAFTING
+from hspec_trt.runtime.chat import ChatTemplate
 from hspec_trt.serving.triton.repository import ExportOptions, export_repository
 
 WHEEL = "tritonclient==2.51.0"
@@ -111,11 +113,14 @@ def median(runs: list[Run]) -> Run:
     return Run(*(statistics.median(vars(run)[name] for run in runs) for name in vars(runs[0])))
 
 
-def write_data(path: Path, drafts: str, max_tokens: int) -> None:
-    """perf_analyzer's input: each prompt as a conversation."""
+def write_data(path: Path, engine_dir: Path, drafts: str, max_tokens: int) -> None:
+    """perf_analyzer's input: the prompts in the model's chat layout (as text: its profile cannot hold JSON)."""
+    engine = open_engine(engine_dir)
+    names = ("tokenizer_config.json", "chat_template.jinja")
+    template = ChatTemplate.from_files({name: data for name in names if (data := engine.text(name)) is not None})
     rows = [
         {
-            "messages": [json.dumps([{"role": "user", "content": prompt}])],
+            "text_input": [template.render([{"role": "user", "content": prompt}]) if template else prompt],
             "max_tokens": [max_tokens],
             "temperature": [0.0],
             "drafts": [drafts],
@@ -161,7 +166,7 @@ def main() -> None:
 def measure(grpc: int, levels: list[int], options: argparse.Namespace, folder: Path) -> dict[tuple[int, str], Run]:
     """All runs, the ways of drafting in turn."""
     for drafts in DRAFTING:
-        write_data(folder / f"{drafts}.json", drafts, options.max_tokens)
+        write_data(folder / f"{drafts}.json", options.engine_dir, drafts, options.max_tokens)
         run_once(grpc, 2, 4, folder / f"{drafts}.json", folder / "warm.json")
     runs: dict[tuple[int, str], list[Run]] = {(level, drafts): [] for level in levels for drafts in DRAFTING}
     for turn in range(options.rounds):

@@ -32,12 +32,17 @@ from hspec_trt.checkpoint.target import TargetCheckpoint, load_target
 from hspec_trt.config.build import BuildConfig, EngineLimits
 from hspec_trt.config.drafter import DrafterConfig
 from hspec_trt.config.target import TargetConfig
+from hspec_trt.engine import EnginePlan, check_backend, compile_engine, plan_engine, write_layers
 from hspec_trt.errors import BuildError, Faults
 from hspec_trt.graph.step import build_step
 from hspec_trt.graph.weights import engine_weights
 from hspec_trt.progress import SILENT, Progress
 
 GRAPH_FILE = "graph.onnx"
+PLAN_FILE = "rank0.engine"
+LAYERS_FILE = "rank0.layers.json"
+LOG_FILE = "rank0.log"
+LOG_SUFFIX = ".build.log"
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,9 @@ def build(
         MemoryError: the machine has too little memory.
     """
     check_output(output, force=force)
+    compiled = config.backend != "onnxruntime"
+    if compiled:
+        check_backend(config)
     progress.stage("read checkpoints")
     target = load_target(target_path)
     drafter = None if drafter_path is None else load_drafter(drafter_path, target)
@@ -98,7 +106,9 @@ def build(
         progress.stage("emit graph")
         model = build_step(target.config, None if drafter is None else drafter.config, config, stored)
         (folder / GRAPH_FILE).write_bytes(ir.to_proto(model).SerializeToString())
+        plan = plan_engine(model, limits, config, folder) if compiled else None
         _write_weights(folder, sources, stored, progress)
+        artifact = Artifact(config.backend, GRAPH_FILE) if plan is None else _compile(plan, folder, output, progress)
         for name, content in target.text_files.items():
             if name != MANIFEST_FILE:
                 (folder / name).write_bytes(content)
@@ -109,9 +119,10 @@ def build(
             drafter=None if drafter is None else drafter.config,
             limits=limits,
             ops=used_ops(model),
-            artifacts=(Artifact(config.backend, GRAPH_FILE),),
+            artifacts=(artifact,),
             files={path.name: record_file(path) for path in sorted(folder.iterdir())},
             notes=notes,
+            plugins=config.plugins if compiled else "none",
             hspec_trt_version=__version__,
         )
         (folder / MANIFEST_FILE).write_bytes(manifest.to_json())
@@ -208,6 +219,16 @@ def _write_weights(
 ) -> None:
     progress.stage("write weights", sum(tensor.nbytes for tensor in stored.values()))
     write_weights(folder / WEIGHTS_FILE, sources, progress.advance)
+
+
+def _compile(plan: EnginePlan, folder: Path, output: Path, progress: Progress) -> Artifact:
+    """Compile into the folder; TensorRT's messages go beside the output, where a failed build leaves them."""
+    log = output.absolute().with_name(output.name + LOG_SUFFIX)
+    log.unlink(missing_ok=True)
+    report = compile_engine(plan, folder / WEIGHTS_FILE, folder / PLAN_FILE, log=log, progress=progress)
+    write_layers(report, folder / LAYERS_FILE)
+    log.replace(folder / LOG_FILE)
+    return Artifact(plan.backend.name, PLAN_FILE, report.tensorrt_version, report.sm)
 
 
 def used_ops(model: ir.Model) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ ODD_SCAN = (
     ScanCase("released recipe in small", ScanShape(6, 16, 4, 2, 4, 8)),
     ScanCase("odd sizes", ScanShape(3, 5, 2, 3, 4, 5), rows=3),
     ScanCase("16 steps, wide state", ScanShape(4, 8, 16, 4, 4, 16)),
+    ScanCase("state too wide to unroll", ScanShape(2, 16, 128, 1, 4, 5)),
     ScanCase("short conv", ScanShape(4, 8, 8, 1, 2, 6)),
     ScanCase("one tap", ScanShape(2, 8, 4, 2, 1, 3)),
 )

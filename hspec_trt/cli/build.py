@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from hspec_trt import dtypes
 from hspec_trt.cli.display import OUT, Bars, bytes_text
-from hspec_trt.config.build import BACKENDS, Backend, BuildConfig
+from hspec_trt.config.build import BACKENDS, Backend, BuildConfig, PluginMode
+from hspec_trt.errors import BuildError
 from hspec_trt.pipeline import BuildReport, build
 
 _DEFAULTS = BuildConfig()
@@ -35,6 +37,14 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option("--page-size", type=int, default=_DEFAULTS.page_size, show_default=True, help="Tokens a KV page holds.")
 @click.option("--num-drafts", type=int, help="Drafts a step [default: what the drafter was trained for].")
+@click.option("--sm", help="GPU architectures of a TensorRT-RTX engine, such as 89,120 [default: all from 80 to 120].")
+@click.option(
+    "--plugins",
+    type=click.Choice(get_args(PluginMode)),
+    default=_DEFAULTS.plugins,
+    show_default=True,
+    help="How TensorRT computes the custom ops: plugin kernels, or none: its own layers, slower.",
+)
 @click.option("--force", is_flag=True, help="Replace an engine folder that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def build_command(
@@ -48,6 +58,8 @@ def build_command(
     max_num_tokens: int,
     page_size: int,
     num_drafts: int | None,
+    sm: str | None,
+    plugins: PluginMode,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -63,6 +75,8 @@ def build_command(
         max_num_tokens=max_num_tokens,
         page_size=page_size,
         num_drafts=num_drafts,
+        sm=_architectures(sm),
+        plugins=plugins,
     )
     start = time.monotonic()
     with Bars(quiet=as_json) as bars:
@@ -76,6 +90,13 @@ def build_command(
             f"weights {bytes_text(report.weight_bytes)}, up to {report.manifest.limits.num_drafts} drafts a step",
             markup=False,
         )
+
+
+def _architectures(text: str | None) -> tuple[int, ...]:
+    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
+    if not all(part.isdigit() for part in parts):
+        raise BuildError("B044", f"--sm {text}", needed="numbers with commas between them, such as 89,120")
+    return tuple(int(part) for part in parts)
 
 
 def _plain(report: BuildReport, seconds: float) -> dict[str, object]:

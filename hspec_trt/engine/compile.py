@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`compile_engine`: from the step graph and its weights to a TensorRT plan, in a child process.
+"""`plan_engine` and `compile_engine`: from the step graph and its weights to a TensorRT plan, in a child process.
 
-Owns the order: cheap checks, estimates, job, child, result. TensorRT itself is only touched by the child
-(`hspec_trt.engine.worker`), since it may abort the process.
+Owns the order: cheap checks and estimates (plan), then job, child, result (compile). Only the child
+(`hspec_trt.engine.worker`) touches TensorRT, since that may abort the process.
 """
 
 from __future__ import annotations
@@ -20,9 +20,16 @@ import onnx_ir as ir
 from hspec_trt.config.build import BuildConfig, EngineLimits
 from hspec_trt.engine.backends import TrtBackend, trt_backend
 from hspec_trt.engine.child import run_child
-from hspec_trt.engine.estimate import check_room, estimate_build
+from hspec_trt.engine.estimate import BuildEstimate, check_room, estimate_build
 from hspec_trt.engine.job import GRAPH_FILE, JOB, JOB_FILE, BuildJob, Event, Parsed, PhaseAdvanced, PhaseStarted
-from hspec_trt.engine.prepare import check_dtype, check_kernels, external_weights, for_tensorrt, op_nodes
+from hspec_trt.engine.prepare import (
+    ExternalWeight,
+    check_dtype,
+    check_kernels,
+    external_weights,
+    for_tensorrt,
+    op_nodes,
+)
 from hspec_trt.engine.profiles import profiles
 from hspec_trt.errors import BuildError, Faults
 from hspec_trt.native import PluginLibrary, find_library, open_library
@@ -54,86 +61,37 @@ class EngineReport:
     log: Path
 
 
-def compile_engine(
-    graph: ir.Model | bytes,
-    weights: Path,
-    limits: EngineLimits,
-    config: BuildConfig,
-    output: Path,
-    *,
-    log: Path,
-    progress: Progress = SILENT,
-    timing_cache: Path | None = None,
-    plugin_library: Path | None = None,
-    allow_missing_kernels: bool = False,
-) -> EngineReport:
-    """Compile one plan.
+@dataclass(frozen=True)
+class EnginePlan:
+    """A compilation whose cheap checks have passed.
 
-    Args:
-        graph: the step graph, as built or serialised; not changed.
-        weights: the file that its external data lies in.
-        config: backend, dtype, sm and plugins are read; limits are those of `limits`.
-        output: the plan; it appears whole or not at all.
-        log: file that TensorRT's messages are appended to; kept on failure.
-        timing_cache: file that lets a later build reuse TensorRT's measurements.
-        plugin_library: instead of the one that `hspec_trt.native` finds.
-        allow_missing_kernels: build although the plugin library lacks kernels; such an engine cannot run.
+    Attributes:
+        model: the step graph.
+        external: its weights in the weights file.
+        sm: architectures; empty for this machine's GPU.
+        library: plugin library; None compiles the ops' function bodies.
+    """
+
+    backend: TrtBackend
+    model: onnx.ModelProto
+    external: tuple[ExternalWeight, ...]
+    limits: EngineLimits
+    sm: tuple[int, ...]
+    library: PluginLibrary | None
+    estimate: BuildEstimate
+
+
+def check_backend(
+    config: BuildConfig, plugin_library: Path | None = None
+) -> tuple[tuple[int, ...], PluginLibrary | None]:
+    """All that can be known without a graph: architectures and plugin library of a build.
 
     Raises:
-        BuildError: B010, B011 too little room; B040 to B047 as documented where they are raised.
+        BuildError: B043 no such package, B044 architectures, B047 type; all faults together.
         LoadError: L002, no fitting plugin library.
     """
-    backend = trt_backend(config.backend)
-    model = ir.to_proto(graph) if isinstance(graph, ir.Model) else onnx.ModelProto.FromString(graph)
-    sm, library = _check(backend, model, config, plugin_library, allow_missing_kernels=allow_missing_kernels)
-    external = external_weights(model)
-    _check_weights_file(weights, max((weight.offset + weight.length for weight in external), default=0))
-    estimate = estimate_build(sum(weight.length for weight in external), plugins=library is not None)
-    check_room(estimate, output.absolute().parent)
-    progress.note(
-        f"{backend.name} {backend.version}: about {estimate.seconds:.0f} s, {_gib(estimate.memory_bytes)} memory"
-    )
-
-    partial = output.with_name(output.name + PARTIAL)
-    with tempfile.TemporaryDirectory(prefix="hspec_trt.") as name:
-        folder = Path(name)
-        (folder / "lib").mkdir()
-        backend.link_shim(folder / "lib")
-        (folder / GRAPH_FILE).write_bytes(for_tensorrt(model, config.plugins))
-        job = BuildJob(
-            backend=backend.name,
-            graph=str(folder / GRAPH_FILE),
-            weights=str(weights.absolute()),
-            external=external,
-            library=None if library is None else str(library.path),
-            profiles=profiles(_inputs(model), limits),
-            sm=sm,
-            output=str(partial.absolute()),
-            log=str(log.absolute()),
-            timing_cache=None if timing_cache is None else str(timing_cache.absolute()),
-        )
-        (folder / JOB_FILE).write_bytes(JOB.dump_json(job))
-        watcher = _Watcher(progress)
-        start = time.perf_counter()
-        try:
-            done = run_child(folder / JOB_FILE, folder / "lib", log, watcher)
-            _finish(partial, output, done.nbytes)
-        finally:
-            partial.unlink(missing_ok=True)
-    seconds = time.perf_counter() - start
-    return EngineReport(output, done.nbytes, seconds, done.peak_bytes, done.tensorrt_version, sm, watcher.parsed, log)
-
-
-def _check(
-    backend: TrtBackend,
-    model: onnx.ModelProto,
-    config: BuildConfig,
-    plugin_library: Path | None,
-    *,
-    allow_missing_kernels: bool,
-) -> tuple[tuple[int, ...], PluginLibrary | None]:
-    """All that can be known before the child starts, faults together."""
     faults = Faults()
+    backend = trt_backend(config.backend)
     sm: tuple[int, ...] = ()
     library = None
     with faults.collect():
@@ -146,9 +104,109 @@ def _check(
         with faults.collect():
             library = open_library(find_library(plugin_library))
     faults.raise_any()
+    return sm, library
+
+
+def plan_engine(
+    graph: ir.Model | bytes,
+    limits: EngineLimits,
+    config: BuildConfig,
+    folder: Path,
+    *,
+    plugin_library: Path | None = None,
+    allow_missing_kernels: bool = False,
+) -> EnginePlan:
+    """Check all that is cheap, before weights are written or TensorRT is started.
+
+    Args:
+        graph: the step graph, as built or serialised; not changed.
+        config: backend, dtype, sm and plugins are read; limits are those of `limits`.
+        folder: where the plan will lie.
+        plugin_library: instead of the one that `hspec_trt.native` finds.
+        allow_missing_kernels: build although the plugin library lacks kernels; such an engine cannot run.
+
+    Raises:
+        BuildError: B010, B011 too little room; B046 a missing kernel; those of `check_backend`.
+        LoadError: L002, no fitting plugin library.
+    """
+    sm, library = check_backend(config, plugin_library)
+    model = ir.to_proto(graph) if isinstance(graph, ir.Model) else onnx.ModelProto.FromString(graph)
     if library is not None and not allow_missing_kernels:
         check_kernels(library, op_nodes(model, config.dtype), sm)
-    return sm, library
+    external = external_weights(model)
+    estimate = estimate_build(sum(weight.length for weight in external), plugins=library is not None)
+    check_room(estimate, folder)
+    return EnginePlan(trt_backend(config.backend), model, external, limits, sm, library, estimate)
+
+
+def compile_engine(
+    plan: EnginePlan,
+    weights: Path,
+    output: Path,
+    *,
+    log: Path,
+    progress: Progress = SILENT,
+    timing_cache: Path | None = None,
+) -> EngineReport:
+    """Compile one plan.
+
+    Args:
+        weights: the file that the graph's external data lies in.
+        output: the plan; it appears whole or not at all.
+        log: file that TensorRT's messages are appended to; kept on failure.
+        timing_cache: file that lets a later build reuse TensorRT's measurements.
+
+    Raises:
+        BuildError: B040 to B042, B045, B048, as documented where they are raised.
+    """
+    _check_weights_file(weights, max((weight.offset + weight.length for weight in plan.external), default=0))
+    seconds, memory = plan.estimate.seconds, plan.estimate.memory_bytes / 2**30
+    progress.note(f"{plan.backend.name} {plan.backend.version}: about {seconds:.0f} s and {memory:.1f} GiB of memory")
+    partial = output.with_name(output.name + PARTIAL)
+    watcher = _Watcher(progress)
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="hspec_trt.") as name:
+        job_file, libraries = _write_job(Path(name), plan, weights, partial, log, timing_cache)
+        try:
+            done = run_child(job_file, libraries, log, watcher)
+            _finish(partial, output, done.nbytes)
+        finally:
+            partial.unlink(missing_ok=True)
+    return EngineReport(
+        path=output,
+        nbytes=done.nbytes,
+        seconds=time.perf_counter() - start,
+        peak_bytes=done.peak_bytes,
+        tensorrt_version=done.tensorrt_version,
+        sm=plan.sm,
+        parsed=watcher.parsed,
+        log=log,
+    )
+
+
+def _write_job(
+    folder: Path, plan: EnginePlan, weights: Path, output: Path, log: Path, timing_cache: Path | None
+) -> tuple[Path, Path]:
+    """Put what the child needs into a folder; returns the job file and the folder for its ``LD_LIBRARY_PATH``."""
+    libraries = folder / "lib"
+    libraries.mkdir()
+    plan.backend.link_shim(libraries)
+    graph = folder / GRAPH_FILE
+    graph.write_bytes(for_tensorrt(plan.model, "none" if plan.library is None else "kernels"))
+    job = BuildJob(
+        backend=plan.backend.name,
+        graph=str(graph),
+        weights=str(weights.absolute()),
+        external=plan.external,
+        library=None if plan.library is None else str(plan.library.path),
+        profiles=profiles(_inputs(plan.model), plan.limits),
+        sm=plan.sm,
+        output=str(output.absolute()),
+        log=str(log.absolute()),
+        timing_cache=None if timing_cache is None else str(timing_cache.absolute()),
+    )
+    (folder / JOB_FILE).write_bytes(JOB.dump_json(job))
+    return folder / JOB_FILE, libraries
 
 
 def _check_weights_file(weights: Path, needed: int) -> None:
@@ -168,10 +226,6 @@ def _finish(partial: Path, output: Path, nbytes: int) -> None:
     if size != nbytes:
         raise BuildError("B041", f"the plan has {size} bytes on disk", needed=f"{nbytes}", where=str(output))
     partial.replace(output)
-
-
-def _gib(nbytes: int) -> str:
-    return f"{nbytes / 2**30:.1f} GiB"
 
 
 SHOWN_PHASES: Final = {

@@ -8,15 +8,16 @@ import triton.language as tl
 
 
 @triton.jit
-def _conv_silu(xbc, conv_weight, conv_bias, channels, inside, step: tl.constexpr, CONV_DIM: tl.constexpr,
-               CONV_KERNEL: tl.constexpr):  # fmt: skip
+def _conv_silu(
+    xbc, conv_weight, conv_bias, channels, inside, step, CONV_DIM: tl.constexpr, CONV_KERNEL: tl.constexpr
+):  # fmt: skip
     """SiLU of the depthwise causal conv at `step` for `channels`; steps before the block count as zero."""
     acc = tl.load(conv_bias + channels, mask=inside, other=0.0).to(tl.float32)
     for tap in tl.static_range(CONV_KERNEL):
         source = step - (CONV_KERNEL - 1) + tap
-        if source >= 0:
-            weight = tl.load(conv_weight + channels * CONV_KERNEL + tap, mask=inside, other=0.0).to(tl.float32)
-            acc += weight * tl.load(xbc + source * CONV_DIM + channels, mask=inside, other=0.0).to(tl.float32)
+        known = inside & (channels * 0 + source >= 0)  # a tensor also where `step` is a constant
+        weight = tl.load(conv_weight + channels * CONV_KERNEL + tap, mask=inside, other=0.0).to(tl.float32)
+        acc += weight * tl.load(xbc + source * CONV_DIM + channels, mask=known, other=0.0).to(tl.float32)
     return acc / (1.0 + tl.exp(-acc))
 
 
@@ -31,18 +32,33 @@ def _softplus(x):
 
 
 @triton.jit
+def _scan_step(
+    s, xbc, conv_weight, conv_bias, dt, x_channels, b_channels, c_channels, dim_inside, index_inside, a, skip, bias,
+    step, NUM_HEADS: tl.constexpr, CONV_DIM: tl.constexpr, CONV_KERNEL: tl.constexpr,
+):  # fmt: skip
+    """State after `step`, and the step's output."""
+    x = _conv_silu(xbc, conv_weight, conv_bias, x_channels, dim_inside, step, CONV_DIM, CONV_KERNEL)
+    b = _conv_silu(xbc, conv_weight, conv_bias, b_channels, index_inside, step, CONV_DIM, CONV_KERNEL)
+    c = _conv_silu(xbc, conv_weight, conv_bias, c_channels, index_inside, step, CONV_DIM, CONV_KERNEL)
+    delta = _softplus(tl.load(dt + step * NUM_HEADS).to(tl.float32) + bias)
+    s = s * tl.exp(delta * a) + (delta * x)[:, None] * b[None, :]
+    return s, tl.sum(s * c[None, :], 1) + skip * x
+
+
+@triton.jit
 def mamba2_block_scan(
     xbc, dt, conv_weight, conv_bias, dt_bias, a_log, d, state, output,
     NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, STATE_SIZE: tl.constexpr, NUM_GROUPS: tl.constexpr,
     CONV_KERNEL: tl.constexpr, BLOCK_LEN: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_T: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_T: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """Scan of one head over the block, from the given state:
 
         S_t = exp(dt_t A) S_{t-1} + dt_t x_t (outer) B_t,   y_t = S_t C_t + D x_t,   A = -exp(a_log)
 
     Geometry: grid (NUM_HEADS, D); the state [HEAD_DIM, STATE_SIZE] stays in registers, and the output leaves in one
-    store, so that no load waits behind a store. All in float32.
+    store, so that no load waits behind a store. All in float32. UNROLL lets the loads of all steps start at once; a
+    wide state has no registers for that.
     Bytes: x, dt, state and output move once. B and C of a group are read by each of its NUM_HEADS / NUM_GROUPS heads
     (and each tap again, from the first-level cache): 4 * STATE_SIZE * BLOCK_LEN bytes a head beside
     4 * HEAD_DIM * (BLOCK_LEN + STATE_SIZE), 4 % at 64 x 4 x 8.
@@ -68,14 +84,20 @@ def mamba2_block_scan(
     s = tl.load(state + state_at, mask=dim_inside[:, None] & index_inside[None, :], other=0.0)
     steps = tl.arange(0, BLOCK_T)
     result = tl.zeros([BLOCK_T, BLOCK_P], dtype=tl.float32)
-    for step in tl.static_range(BLOCK_LEN):
-        x = _conv_silu(xbc, conv_weight, conv_bias, x_channels, dim_inside, step, CONV_DIM, CONV_KERNEL)
-        b = _conv_silu(xbc, conv_weight, conv_bias, b_channels, index_inside, step, CONV_DIM, CONV_KERNEL)
-        c = _conv_silu(xbc, conv_weight, conv_bias, c_channels, index_inside, step, CONV_DIM, CONV_KERNEL)
-        delta = _softplus(tl.load(dt + step * NUM_HEADS).to(tl.float32) + bias)
-        s = s * tl.exp(delta * a) + (delta * x)[:, None] * b[None, :]
-        y = tl.sum(s * c[None, :], 1) + skip * x
-        result = tl.where((steps == step)[:, None], y[None, :], result)
+    if UNROLL:
+        for step in tl.static_range(BLOCK_LEN):
+            s, y = _scan_step(
+                s, xbc, conv_weight, conv_bias, dt, x_channels, b_channels, c_channels, dim_inside, index_inside,
+                a, skip, bias, step, NUM_HEADS, CONV_DIM, CONV_KERNEL,
+            )  # fmt: skip
+            result = tl.where((steps == step)[:, None], y[None, :], result)
+    else:
+        for step in range(BLOCK_LEN):
+            s, y = _scan_step(
+                s, xbc, conv_weight, conv_bias, dt, x_channels, b_channels, c_channels, dim_inside, index_inside,
+                a, skip, bias, step, NUM_HEADS, CONV_DIM, CONV_KERNEL,
+            )  # fmt: skip
+            result = tl.where((steps == step)[:, None], y[None, :], result)
     target = row * (BLOCK_LEN * INNER) + steps[:, None] * INNER + x_channels[None, :]
     mask = (steps < BLOCK_LEN)[:, None] & dim_inside[None, :]
     tl.store(output + target, result.to(output.dtype.element_ty), mask=mask)

@@ -12,10 +12,12 @@ from typing import Final
 
 from plugins.kernels import geometry
 from plugins.kernels.catalog import COMPILED_DTYPES
-from plugins.kernels.variants import Variant
+from plugins.kernels.variants import Variant, power_of_two
 
 PAGE_SIZES: Final = (16, 32, 64, 128)
 MAX_HEAD_DIM: Final = 256
+MAX_STATE: Final = 8192
+"""Elements of one head's state (head size x state size, each rounded up to a power of two) that fit the registers."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,12 @@ def faults(need: Need) -> list[str]:
         found.append(
             f"block {values['block']} x {values['group']} heads a group; kernels take {geometry.MAX_TILE} rows"
         )
+    if isinstance(need, ScanNeed):
+        state = power_of_two(need.head_dim) * power_of_two(need.state_size)
+        if state > MAX_STATE:
+            found.append(f"a state of {need.head_dim} x {need.state_size} a head; kernels take {MAX_STATE} elements")
+        if need.num_heads % need.n_groups:
+            found.append(f"{need.num_heads} heads in {need.n_groups} groups; kernels take a multiple")
     return found
 
 

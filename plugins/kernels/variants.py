@@ -22,6 +22,8 @@ REGISTER_MMA_SMS: Final = (80, 86, 89, 120)
 """SMs whose matrix instructions keep both operands in registers: a wide tile of 64 keys spills there."""
 WIDE_TILE: Final = 64 * 128
 """Query rows x head size from which a tile takes 8 warps."""
+UNROLLED_STATE: Final = 1024
+"""Elements of a head's state up to which the scan's steps are unrolled."""
 ATTENTION: Final = ("verify_attention", "prefill_attention", "shared_kv_attention")
 
 Constants = dict[str, int]
@@ -90,7 +92,8 @@ def _merge(key: Constants, sm: int) -> Constants:
 
 def _scan(key: Constants, sm: int) -> Constants:
     blocks = {"BLOCK_P": "HEAD_DIM", "BLOCK_S": "STATE_SIZE", "BLOCK_T": "BLOCK_LEN"}
-    return {block: power_of_two(key[name]) for block, name in blocks.items()}
+    sizes = {block: power_of_two(key[name]) for block, name in blocks.items()}
+    return {**sizes, "UNROLL": int(sizes["BLOCK_P"] * sizes["BLOCK_S"] <= UNROLLED_STATE)}
 
 
 def _chunk(key: Constants, sm: int) -> Constants:
@@ -123,12 +126,19 @@ _DERIVED: Final[Mapping[str, Callable[[Constants, int], Constants]]] = {
 }
 
 
+def _scan_warps(values: Constants) -> int:
+    """Enough threads that each keeps at most 16 elements of the state."""
+    threads = values["BLOCK_P"] * values["BLOCK_S"] // 16
+    return min(max(threads // 32, KERNELS["mamba2_block_scan"].num_warps), 16)
+
+
 def tuning(variant: Variant, sm: int) -> Tuning:
     """The tuning of `variant` that is tried first on one SM."""
     spec, key = KERNELS[variant.kernel], variant.named_key
     values = {**key, **_DERIVED[variant.kernel](key, sm)}
     if variant.kernel not in ATTENTION:
-        return Tuning(values, spec.num_warps, spec.num_stages)
+        warps = _scan_warps(values) if variant.kernel == "mamba2_block_scan" else spec.num_warps
+        return Tuning(values, warps, spec.num_stages)
     warps = 8 if values["TILE"] * values["BLOCK_D"] >= WIDE_TILE else 4
     return Tuning(values, warps, 2 if sm in SMALL_SHARED_MEMORY_SMS else 3)
 
@@ -136,6 +146,8 @@ def tuning(variant: Variant, sm: int) -> Tuning:
 def tunings(variant: Variant, sm: int) -> tuple[Tuning, ...]:
     """Tunings in the order of preference; the first one that spills no register is taken."""
     first = tuning(variant, sm)
+    if variant.kernel == "mamba2_block_scan":
+        return (first, replace(first, constants={**first.constants, "UNROLL": 0}))
     if variant.kernel not in ATTENTION:
         return (first, replace(first, num_warps=2 * first.num_warps))
     shallow = replace(first, num_stages=2)

@@ -8,8 +8,10 @@ these tests; it does not skip them.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -17,10 +19,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from tritonclient.utils import InferenceServerException
 
@@ -525,7 +529,27 @@ def test_shutdown_with_requests_in_flight(repository: Path, tmp_path: Path) -> N
             stream.send("hspec", arrays_of(text_input="x" * number + "y", stream=True, **LONG))
         stream.next()
         assert stop(server) < 10
-    assert not list(Path("/dev/shm").glob(f"hspec_trt_{server.pid}*"))
+    assert not processes_of(server)
+
+
+def processes_of(server: TritonServer) -> list[str]:
+    """What still runs of the server and its models."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getpgid(process.pid) == server.pid and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()))
+    return found
+
+
+def test_models_go_with_a_server_that_is_killed(repository: Path, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    shutil.copytree(repository / "hspec", models / "hspec")
+    with triton_server(models, tmp_path / "server.log") as server, server.stream() as stream:
+        stream.send("hspec", arrays_of(text_input="x", stream=True, **LONG))
+        stream.next()
+        os.kill(server.pid, signal.SIGKILL)
+        wait_until(lambda: not processes_of(server))
 
 
 def test_a_server_that_cannot_load_the_model_says_why(repository: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from hspec_trt.serving.triton.backend import FINAL, Backend, ModelArgs, RequestI
 from hspec_trt.serving.triton.balance import Balance, board_path
 from hspec_trt.serving.triton.book import Book
 from hspec_trt.serving.triton.engine import ServedEngine, open_served, place_on_device
+from hspec_trt.serving.triton.guard import ServerGuard
 from hspec_trt.serving.triton.inputs import Input
 from hspec_trt.serving.triton.metrics import Metrics
 from hspec_trt.serving.triton.outputs import Output, Writing, write_response
@@ -54,10 +55,12 @@ class ServedModel:
 
     def __init__(self, utils: object, args: Mapping[str, str], form: Form) -> None:
         self._backend, self._args, self._form = Backend(utils), ModelArgs.read(args), form
+        self._guard = ServerGuard()  # before anything of CUDA is loaded: it starts a process
         try:
             self._parameters = read_parameters(self._args.parameters, str(self._args.folder / "config.pbtxt"))
             self._engine = _load(self._parameters, self._args)
         except HspecError as error:
+            self._guard.close()
             raise self._backend.load_error(error) from error
         self._reading = _reading(form, self._args, self._engine)
         self._writing = Writing(form.outputs, self._args.batched, form.complete)
@@ -97,6 +100,7 @@ class ServedModel:
         self._watch.close()
         self._responder.close()
         self._metrics.close()
+        self._guard.close()
 
     def _own_fault(self, text: str) -> RequestError:
         self._backend.log(text, error=True)

@@ -141,3 +141,19 @@ def test_without_triton_the_fix_is_named(
 
 def test_every_sm_has_a_limit_of_shared_memory() -> None:
     assert set(kernel_compiler.SMS) == set(SHARED_BYTES) == {80, 86, 89, 90, 100, 120}
+
+
+@pytest.mark.slow
+def test_attention_of_the_released_recipe_spills_nothing(tmp_path: Path) -> None:
+    needs = (
+        "paged:bfloat16,head_dim=128,group=4,page_size=64,verify_width=8",
+        "shared:bfloat16,head_dim=128,group=4,page_size=64,block=8,causal=1",
+    )
+    arguments = [part for need in needs for part in ("--need", need)]
+    # One SM of each way to multiply matrices where registers are scarce: mma, tcgen05, mma with little shared memory.
+    result = _compile(ROOT, tmp_path / "generated", tmp_path / "cache", "--sm", "86,100,120", *arguments)
+    assert result.returncode == 0, result.stdout + result.stderr
+    rows = json.loads((tmp_path / "generated" / "kernels.json").read_text())
+    assert len(rows) == 7 * 4  # append, two verify tiles, prefill, shared, two merges; three SMs and PTX
+    assert all(row["spill_bytes"] == 0 for row in rows)
+    assert all(row["shared_bytes"] <= SHARED_BYTES[86 if row["ptx"] else row["sm"]] for row in rows)

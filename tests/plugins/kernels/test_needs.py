@@ -88,6 +88,9 @@ def test_variants_of_the_released_recipe() -> None:
 def test_faults_name_every_limit() -> None:
     assert faults(PagedNeed("bfloat16", 64, 3, 16, 8)) == []
     assert len(faults(PagedNeed("float32", 512, 3, 48, 8))) == 3
+    assert "128 x 128" in faults(ScanNeed("float16", 4, 128, 128, 1, 4, 8))[0]
+    assert faults(ScanNeed("float16", 4, 64, 128, 1, 4, 8)) == []
+    assert "3 groups" in faults(ScanNeed("float16", 4, 64, 16, 3, 4, 8))[0]
     assert "128 rows" in faults(SharedNeed("float16", 64, 16, 16, 16, 1))[0]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hspec_trt.engine import EngineReport, compile_engine
+from hspec_trt.engine import EngineReport, compile_engine, plan_engine
 from hspec_trt.engine import estimate as estimates
 from hspec_trt.errors import BuildError, HspecError, LoadError
 from tests.support.plugin_build import plugin_library
@@ -40,8 +40,8 @@ class Stages:
 def compile_bodies(step: Step, folder: Path, stages: Stages | None = None, **changes: object) -> EngineReport:
     config = replace(step.config, **{"plugins": "none", **changes})
     progress = Stages() if stages is None else stages
-    output = folder / "rank0.engine"
-    return compile_engine(step.graph, step.weights, LIMITS, config, output, log=folder / "log", progress=progress)
+    plan = plan_engine(step.graph, LIMITS, config, folder)
+    return compile_engine(plan, step.weights, folder / "rank0.engine", log=folder / "log", progress=progress)
 
 
 def left_behind(folder: Path) -> set[str]:
@@ -75,8 +75,8 @@ def test_graph_given_as_a_model_stays_unchanged(step: Step, fake_trt: Fake, tmp_
     fake_trt("ok")
     model = ir.from_proto(onnx.ModelProto.FromString(step.graph))
     before = len(list(model.graph))
-    config = replace(step.config, plugins="none")
-    compile_engine(model, step.weights, LIMITS, config, tmp_path / "e", log=tmp_path / "log")
+    plan = plan_engine(model, LIMITS, replace(step.config, plugins="none"), tmp_path)
+    compile_engine(plan, step.weights, tmp_path / "e", log=tmp_path / "log")
     assert len(list(model.graph)) == before and model.functions
 
 
@@ -114,15 +114,7 @@ def test_cheap_faults_come_together_before_any_child(step: Step, fake_trt: Fake,
     fake_trt("ok")
     config = replace(step.config, sm=(75, 90), dtype="float32")
     with pytest.raises(HspecError) as caught:
-        compile_engine(
-            step.graph,
-            step.weights,
-            LIMITS,
-            config,
-            tmp_path / "e",
-            log=tmp_path / "log",
-            plugin_library=tmp_path / "gone.so",
-        )
+        plan_engine(step.graph, LIMITS, config, tmp_path, plugin_library=tmp_path / "gone.so")
     assert [fault.code for fault in caught.value.faults] == ["B044", "B044", "B047", "L002"]
     assert not list(tmp_path.iterdir())
 
@@ -140,15 +132,7 @@ def test_backend_that_compiles_nothing(step: Step, tmp_path: Path) -> None:
 def test_missing_kernels_are_named_per_architecture(step: Step, fake_trt: Fake, tmp_path: Path) -> None:
     fake_trt("ok")
     with pytest.raises(HspecError) as caught:
-        compile_engine(
-            step.graph,
-            step.weights,
-            LIMITS,
-            replace(step.config, sm=(86, 89)),
-            tmp_path / "e",
-            log=tmp_path / "log",
-            plugin_library=plugin_library(),
-        )
+        plan_engine(step.graph, LIMITS, replace(step.config, sm=(86, 89)), tmp_path, plugin_library=plugin_library())
     text = str(caught.value)
     assert {fault.code for fault in caught.value.faults} == {"B046"}
     assert "append_kv" in text and "sample_scan (type none, VOCAB_ALIGN 16) for sm_86" in text and "sm_89" in text
@@ -160,9 +144,7 @@ def test_plugin_library_of_another_contract(step: Step, fake_trt: Fake, tmp_path
     wrong = tmp_path / "wrong.so"
     wrong.write_text("no library")
     with pytest.raises(LoadError, match="L002"):
-        compile_engine(
-            step.graph, step.weights, LIMITS, step.config, tmp_path / "e", log=tmp_path / "log", plugin_library=wrong
-        )
+        plan_engine(step.graph, LIMITS, step.config, tmp_path, plugin_library=wrong)
 
 
 def test_weights_file_that_is_too_short(step: Step, fake_trt: Fake, tmp_path: Path) -> None:
