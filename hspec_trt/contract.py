@@ -22,7 +22,7 @@ V     vocabulary of the target
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 CONTRACT_VERSION: Final = 1
@@ -77,7 +77,18 @@ STEP_OUTPUTS: Final = (
     TensorSpec("finite", "bool", ("R",), "false where a verify row had a non-finite logit"),
 )
 
+NEXT_IDS: Final = TensorSpec(
+    "next_ids", "int32", ("R",), "token that follows the row's last one where it is known (mid-prefill), else any id"
+)
+"""Further input of engines whose drafter pairs a token with the target's state of the one before."""
+
+DRAFT_CONFIDENCE: Final = TensorSpec(
+    "draft_confidence", "float32", ("D", "G"), "chance that each draft is accepted, given that those before it are"
+)
+"""Further output of engines built to give it."""
+
 _KV_DIMS: Final = ("P", "2", "kv_heads", "page_size", "head_dim")
+_DRAFT_KV_DIMS: Final = ("P", "2", "draft_kv_heads", "page_size", "draft_head_dim")
 
 
 def kv_pages(layer: int, *, drafter: bool = False) -> TensorSpec:
@@ -87,13 +98,13 @@ def kv_pages(layer: int, *, drafter: bool = False) -> TensorSpec:
         layer: 0-based layer number, of the target or (``drafter=True``) of the drafter's own attention layers.
     """
     name = f"draft_kv_pages.{layer}" if drafter else f"kv_pages.{layer}"
-    return TensorSpec(name, KV_DTYPE, _KV_DIMS, "K and V pages of one layer")
+    return TensorSpec(name, KV_DTYPE, _DRAFT_KV_DIMS if drafter else _KV_DIMS, "K and V pages of one layer")
 
 
 def kv_pages_out(layer: int, *, drafter: bool = False) -> TensorSpec:
     """The output that aliases `kv_pages` of the same layer."""
     name = f"draft_kv_pages_out.{layer}" if drafter else f"kv_pages_out.{layer}"
-    return TensorSpec(name, KV_DTYPE, _KV_DIMS, "aliases the input pages")
+    return TensorSpec(name, KV_DTYPE, _DRAFT_KV_DIMS if drafter else _KV_DIMS, "aliases the input pages")
 
 
 AttrType = Literal["int", "float"]
@@ -176,6 +187,24 @@ PAGED_ATTENTION: Final = OpSpec(
         "scale": "float",
         "window": "int",  # 0: none; W: a query at position t sees positions > t - W
     },
+    aliased={"kv_pages_out": "kv_pages"},
+)
+
+APPEND_KV: Final = OpSpec(
+    # The first half of PagedAttention alone: a drafter's cache is filled from other states than its queries.
+    "AppendKv",
+    inputs=("key", "value", "kv_pages", "page_table", "token_rows", "token_positions"),
+    outputs=("kv_pages_out",),
+    operands={
+        "key": _operand(KV_DTYPE, "N num_kv_heads head_dim"),
+        "value": _operand(KV_DTYPE, "N num_kv_heads head_dim"),
+        "kv_pages": _operand(KV_DTYPE, "P 2 num_kv_heads page_size head_dim"),
+        "page_table": _operand("int32", "R M"),
+        "token_rows": _operand("int32", "N"),
+        "token_positions": _operand("int32", "N"),
+        "kv_pages_out": _operand(KV_DTYPE, "P 2 num_kv_heads page_size head_dim"),
+    },
+    attributes={"num_kv_heads": "int", "head_dim": "int", "page_size": "int"},
     aliased={"kv_pages_out": "kv_pages"},
 )
 
@@ -271,6 +300,13 @@ SAMPLE_TOKENS: Final = OpSpec(
         "finite": _operand("bool", "K"),
     },
 )
+
+ANCHOR_WINDOW_ATTENTION: Final = replace(SHARED_KV_ATTENTION, name="AnchorWindowAttention")
+"""SharedKvAttention with the window of training: every slot sees positions >= prefix_lens - W and its whole block (or
+the slots up to itself). For comparison with trained behaviour."""
+
+FUNCTION_OPS: Final = {op.name: op for op in (APPEND_KV, ANCHOR_WINDOW_ATTENTION)}
+"""Ops that are functions of standard ops only: no backend has a kernel for them."""
 
 OPS: Final = {op.name: op for op in (PAGED_ATTENTION, SHARED_KV_ATTENTION, MAMBA2_BLOCK_SCAN, SAMPLE_TOKENS)}
 

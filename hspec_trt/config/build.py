@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from hspec_trt.config.drafters_block import WindowRule
+
 Backend = Literal["onnxruntime", "tensorrt-rtx", "tensorrt"]
 BACKENDS: tuple[Backend, ...] = ("onnxruntime", "tensorrt-rtx", "tensorrt")
 PluginMode = Literal["kernels", "none"]
@@ -23,6 +25,8 @@ class BuildConfig:
         page_size: tokens a page holds.
         num_drafts: drafts a step; None takes the drafter's own number.
         sm: GPU architectures, such as (80, 89); empty takes the backend's default.
+        draft_window: edge of a block drafter's sliding windows; "training" is for comparison only.
+        draft_confidence: give the drafter's estimate of each draft's acceptance (needs a confidence head).
         plugins: "none" compiles the ops' function bodies instead of the plugin kernels.
     """
 
@@ -34,6 +38,8 @@ class BuildConfig:
     page_size: int = 64
     num_drafts: int | None = None
     sm: tuple[int, ...] = ()
+    draft_window: WindowRule = "serving"
+    draft_confidence: bool = False
     plugins: PluginMode = "kernels"
 
 

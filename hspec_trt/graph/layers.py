@@ -131,6 +131,19 @@ def _narrowed(g: Builder, table: ir.Value, stored: int, width: int) -> ir.Value:
     return table if stored == width else g.slice(table, 0, width, 2)
 
 
+@dataclass(frozen=True)
+class Lines:
+    """Lines [count, ...] that stand for tokens: how many (int64 [1], may be 0), and the rotation of each."""
+
+    count: ir.Value
+    tables: RotaryTables
+
+
+def rotary_lines(s: Scope, positions: ir.Value, rope: RopeConfig, head_dim: int) -> Lines:
+    """Lines at positions int32 [count]."""
+    return Lines(s.builder.dim(positions, 0), rotary_tables(s, positions, rope, head_dim))
+
+
 def rotate(s: Scope, x: ir.Value, tables: RotaryTables, head_dim: int) -> ir.Value:
     """Half-split rotation of the first `rotary_dim` channels of each head; x [tokens, heads, 1, d]."""
     # Each token is a sequence of its own: the op needs no transpose, and (unlike its form with three dims, which

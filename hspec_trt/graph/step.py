@@ -12,10 +12,18 @@ from hspec_trt.bundle import StoredTensor
 from hspec_trt.config.build import BuildConfig
 from hspec_trt.config.drafter import DrafterConfig
 from hspec_trt.config.target import TargetConfig
-from hspec_trt.contract import STEP_INPUTS, STEP_OUTPUTS, kv_pages, kv_pages_out
+from hspec_trt.contract import (
+    DRAFT_CONFIDENCE,
+    NEXT_IDS,
+    STEP_INPUTS,
+    STEP_OUTPUTS,
+    TensorSpec,
+    kv_pages,
+    kv_pages_out,
+)
 from hspec_trt.errors import BuildError
 from hspec_trt.graph.builder import Builder
-from hspec_trt.graph.drafters import draft_context, drafter_for, no_drafts
+from hspec_trt.graph.drafters import DraftContext, DraftOutputs, draft_context, drafter_for, no_drafts
 from hspec_trt.graph.functions import op_functions
 from hspec_trt.graph.recorder import StepRecorder
 from hspec_trt.graph.rows import packed_rows
@@ -43,13 +51,15 @@ def build_step(
         probes: test aid: further outputs ``probe.*`` with intermediate values.
 
     Returns:
-        A model whose inputs and outputs are those of `hspec_trt.contract`, in its order, then the pages.
+        A model whose inputs and outputs are those of `hspec_trt.contract`, in its order: what every engine has, what
+        this one has further, the target's pages, the drafter's own.
 
     Raises:
-        BuildError: B030, an unknown kind of drafter; B031, more drafts a step than the drafter was trained for.
+        BuildError: B030, an unknown kind of drafter; B031, more drafts a step than the drafter was trained for; B034,
+            confidence asked of a drafter that has none.
     """
     num_drafts = drafts_per_step(drafter, build)
-    recorder = _recorder(target, build, weights, num_drafts, probes=probes)
+    recorder = _recorder(target, drafter, build, weights, num_drafts, probes=probes)
     s, inputs = recorder.scope, recorder.inputs
     g = s.builder
 
@@ -60,33 +70,44 @@ def build_step(
     verdict = verify(s, inputs, rows, logits, num_drafts)
     emitter = drafter_for(drafter)
 
-    def draft(inner: Builder) -> ir.Value:
-        step = draft_context(s.inside(inner), target, build, num_drafts, inputs, states, rows, verdict)
-        return emitter.draft(step)
+    def context(builder: Builder) -> DraftContext:
+        return draft_context(s.inside(builder), target, build, num_drafts, inputs, states, rows, verdict)
 
     use_branches = build.backend == "onnxruntime" if branches is None else branches
+    cached = emitter.begin(context(g)) if drafter is not None and drafter.num_cache_layers else ()
     if use_branches and drafter is not None and not probes:
-        draft_ids = _unless_empty(g, inputs["draft_rows"], draft, num_drafts)
+        drafts = _unless_empty(g, inputs["draft_rows"], lambda inner: emitter.draft(context(inner)), context)
     else:
-        draft_ids = draft(g)
+        drafts = emitter.draft(context(g))
 
-    results = (verdict.emitted_ids, verdict.emitted_lens, verdict.emitted_logprobs, draft_ids, verdict.finite)
+    results = (verdict.emitted_ids, verdict.emitted_lens, verdict.emitted_logprobs, drafts.draft_ids, verdict.finite)
     outputs = dict(zip(STEP_OUTPUTS, results, strict=True))
+    if build.draft_confidence:
+        outputs[DRAFT_CONFIDENCE] = _confidence(drafts)
     outputs |= {kv_pages_out(layer): pages for layer, pages in enumerate(states.kv_pages)}
+    outputs |= {kv_pages_out(layer, drafter=True): pages for layer, pages in enumerate(cached)}
     return recorder.model(outputs, op_functions(branches=use_branches))
 
 
-def _unless_empty(g: Builder, draft_rows: ir.Value, draft: Callable[[Builder], ir.Value], num_drafts: int) -> ir.Value:
+def _unless_empty(
+    g: Builder,
+    draft_rows: ir.Value,
+    draft: Callable[[Builder], DraftOutputs],
+    context: Callable[[Builder], DraftContext],
+) -> DraftOutputs:
     """The draft pass under ``If`` there is a row to draft for.
 
     A pass over empty tensors works too, but launching its nodes on nothing took 3 ms of a 23 ms step.
     """
     some = g.op("Greater", g.dim(draft_rows, 0), g.i64([0]))
-    return g.branch(
-        g.scalar(some),
-        lambda inner: [draft(inner)],
-        lambda inner: [no_drafts(inner, draft_rows, num_drafts)],
-    )[0]
+    chosen = g.branch(g.scalar(some), lambda inner: draft(inner).values, lambda inner: no_drafts(context(inner)).values)
+    return DraftOutputs(*chosen)
+
+
+def _confidence(drafts: DraftOutputs) -> ir.Value:
+    if drafts.confidence is None:
+        raise BuildError("B034", "this drafter estimates no confidence", needed="a checkpoint with a confidence head")
+    return drafts.confidence
 
 
 def drafts_per_step(drafter: DrafterConfig | None, build: BuildConfig) -> int:
@@ -108,15 +129,21 @@ def drafts_per_step(drafter: DrafterConfig | None, build: BuildConfig) -> int:
     return build.num_drafts
 
 
+def further_inputs(drafter: DrafterConfig | None) -> tuple[TensorSpec, ...]:
+    """Inputs of an engine beyond `STEP_INPUTS` and the pages."""
+    return (NEXT_IDS,) if drafter is not None and drafter.needs_next_ids else ()
+
+
 def _recorder(
     target: TargetConfig,
+    drafter: DrafterConfig | None,
     build: BuildConfig,
     weights: Mapping[str, StoredTensor],
     num_drafts: int,
     *,
     probes: bool,
 ) -> StepRecorder:
-    specs = [*STEP_INPUTS, *(kv_pages(layer) for layer in range(target.num_layers))]
+    specs = [*STEP_INPUTS, *further_inputs(drafter), *(kv_pages(layer) for layer in range(target.num_layers))]
     sizes = {
         "G": num_drafts,
         "G+1": num_drafts + 1,
@@ -124,4 +151,7 @@ def _recorder(
         "page_size": build.page_size,
         "head_dim": target.head_dim,
     }
+    if drafter is not None:
+        specs += [kv_pages(layer, drafter=True) for layer in range(drafter.num_cache_layers)]
+        sizes |= {"draft_kv_heads": drafter.num_kv_heads, "draft_head_dim": drafter.head_dim}
     return StepRecorder(dtypes.BY_NAME[build.dtype], specs, sizes, weights, probes=probes)

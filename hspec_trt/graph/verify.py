@@ -22,11 +22,12 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome of one step per row; the first five are step outputs.
+    """Outcome of one step per row; the first four are step outputs.
 
     Attributes:
         bonus_ids: int32 [R], the last emitted token (the next anchor); any valid id for a row that emits nothing.
         last_tokens: int64 [R], packed index of the token whose logits gave the bonus token.
+        drawn_ids: int32 [K], the token drawn from each row of logits.
     """
 
     emitted_ids: ir.Value
@@ -35,6 +36,7 @@ class Verdict:
     finite: ir.Value
     bonus_ids: ir.Value
     last_tokens: ir.Value
+    drawn_ids: ir.Value
 
 
 def sample(
@@ -84,6 +86,7 @@ def verify(s: Scope, inputs: Mapping[str, ir.Value], rows: PackedRows, logits: i
         finite=_all_true(s, good),
         bonus_ids=g.op("Squeeze", g.op("GatherElements", drawn, accepted, axis=1), squeeze),
         last_tokens=g.op("Squeeze", last_token, squeeze),
+        drawn_ids=sampled[0],
     )
 
 

@@ -27,8 +27,8 @@ KEPT_FLOAT32 = (".ssm.A_log", ".ssm.D", ".ssm.dt_bias", ".ssm.norm.weight")
 """Used in float32 arithmetic only (state decay, step size, gated norm): stored so in every engine."""
 FLOAT32_IN_FLOAT16 = ("drafter.fc.weight",)
 """float16 overflows on the outlier channels of the target's hidden states."""
-NOT_SERVED = ("d2t", "t2d", "confidence_head.", "embed_tokens.weight", "lm_head.weight")
-"""Drafter tensors that are not copied as they are: folded into the token ids, shared, or without use at serving."""
+NOT_SERVED = ("d2t", "t2d", "embed_tokens.weight", "lm_head.weight")
+"""Drafter tensors that are not copied as they are: folded into the token ids, or shared."""
 CHUNK_ROWS = 4096
 
 

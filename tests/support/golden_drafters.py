@@ -18,6 +18,7 @@ from hspec_trt.checkpoint.hf_config import read_target_config
 from hspec_trt.config.drafter_options import DrafterOptions
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.dtypes import BY_NUMPY, DType
+from tests.support.graph_engine import Pair
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 Array = NDArray[np.generic]
@@ -85,6 +86,13 @@ def target_folder(name: str) -> Path:
     """The target of a case; the EAGLE-3 ones share that of another."""
     meta = json.loads((GOLDEN / name / "meta.json").read_text())
     return GOLDEN / meta.get("target_of", name) / "target"
+
+
+def pair_of(case: GoldenCase) -> Pair:
+    """Target and drafter for the graph tests."""
+    layout = case.layout()
+    target = load_file(target_folder(case.name) / "model.safetensors")
+    return Pair(case.target, sources(target), layout.config, layout.tensors)
 
 
 def load_case(name: str) -> GoldenCase:

@@ -84,6 +84,11 @@ class Row:
     def text(self) -> list[int]:
         return self.prompt + self.tokens
 
+    def following(self, feed: Feed) -> int:
+        """The token after those that the row runs now, where it is known."""
+        end = self.context + len(feed.tokens)
+        return self.text[end] if end < len(self.text) else 0
+
 
 @dataclass(frozen=True)
 class Feed:
@@ -113,6 +118,13 @@ class Engine:
         self.pages = [
             ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32)) for _ in range(pair.target.num_layers)
         ]
+        self.bound = [(kv_pages(layer), kv_pages_out(layer)) for layer in range(pair.target.num_layers)]
+        if pair.drafter is not None:
+            shape = (num_pages, 2, pair.drafter.num_kv_heads, build.page_size, pair.drafter.head_dim)
+            for layer in range(pair.drafter.num_cache_layers):
+                self.pages.append(ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32)))
+                self.bound.append((kv_pages(layer, drafter=True), kv_pages_out(layer, drafter=True)))
+        self.accepted = {value.name for value in self.session.get_inputs()}
         self.outputs = [output.name for output in self.session.get_outputs()]
 
     def step(
@@ -125,19 +137,22 @@ class Engine:
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         binding = self.session.io_binding()
         for name, values in inputs.items():
+            if name not in self.accepted:
+                continue
             binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(values)))
-        for layer, pages in enumerate(self.pages):
-            binding.bind_ortvalue_input(kv_pages(layer).name, pages)
-            binding.bind_ortvalue_output(kv_pages_out(layer).name, pages)
-        wanted = [name for name in self.outputs if not name.startswith("kv_pages_out")]
+        for (spec, out), pages in zip(self.bound, self.pages, strict=True):
+            binding.bind_ortvalue_input(spec.name, pages)
+            binding.bind_ortvalue_output(out.name, pages)
+        paged = {out.name for _, out in self.bound}
+        wanted = [name for name in self.outputs if name not in paged]
         for name in wanted:
             binding.bind_output(name)
         self.session.run_with_iobinding(binding)
         results = binding.get_outputs()[len(self.pages) :]
         return {name: value.numpy() for name, value in zip(wanted, results, strict=True)}
 
-    def page_values(self, layer: int) -> np.ndarray:
-        return self.pages[layer].numpy()
+    def page_values(self, layer: int, *, drafter: bool = False) -> np.ndarray:
+        return self.pages[layer + (self.pair.target.num_layers if drafter else 0)].numpy()
 
 
 def _cumulative(lens: Sequence[int]) -> np.ndarray:
@@ -178,6 +193,7 @@ def step_inputs(
             name: np.array([getattr(row, name) for row in rows], np.float32)
             for name in ("temperature", "top_p", "min_p")
         },
+        "next_ids": np.array([row.following(feed) for row, feed in zip(rows, feeds, strict=True)], np.int32),
         "top_k": np.array([row.top_k for row in rows], np.int32),
         "seed": np.array([row.seed for row in rows], np.int64),
     }

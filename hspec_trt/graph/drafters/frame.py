@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frame that every drafter fits in: what a step offers it, and what it must answer.
 
-A drafter is a class with a ``draft`` method, listed in `hspec_trt.graph.drafters.DRAFTERS`. It runs on the D rows named
-by the step input ``draft_rows``; D may be 0, so no shape may be inferred by -1 where D is a factor.
+A drafter is a class with the methods of `Drafter`, known to `hspec_trt.graph.drafters.drafter_for`. It drafts for the D
+rows named by the step input ``draft_rows``; D may be 0, so no shape may be inferred by -1 where D is a factor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import onnx_ir as ir
 
 from hspec_trt.config.build import BuildConfig
 from hspec_trt.config.target import TargetConfig
-from hspec_trt.graph.builder import Builder
 from hspec_trt.graph.layers import Scope
 from hspec_trt.graph.rows import PackedRows
 from hspec_trt.graph.target import TargetStates
@@ -36,6 +35,7 @@ class DraftContext:
         anchor_positions: int32 [D], its position p; the target has run positions 0 .. p - 1.
         last_tokens: int64 [D], packed index of the token at p - 1, whose logits gave the anchor.
         page_table: int32 [D, M].
+        drawn_ids: int32 [K], the token drawn from each row of logits.
     """
 
     scope: Scope
@@ -50,6 +50,7 @@ class DraftContext:
     anchor_positions: ir.Value
     last_tokens: ir.Value
     page_table: ir.Value
+    drawn_ids: ir.Value
 
     @property
     def num_rows(self) -> ir.Value:
@@ -68,16 +69,44 @@ class DraftContext:
         return sample(self.scope, self.inputs, logits, token_ids, self.draft_rows, position)[0]
 
 
+@dataclass(frozen=True)
+class DraftOutputs:
+    """What a draft pass gives.
+
+    Attributes:
+        draft_ids: int32 [D, G], proposed target ids.
+        confidence: float32 [D, G], where `BuildConfig.draft_confidence` asks for it.
+    """
+
+    draft_ids: ir.Value
+    confidence: ir.Value | None = None
+
+    @property
+    def values(self) -> list[ir.Value]:
+        """Those that are there, in order."""
+        return [self.draft_ids] if self.confidence is None else [self.draft_ids, self.confidence]
+
+
+Pages = tuple[ir.Value, ...]
+"""Per layer of a drafter's own cache, the pages with this step's K and V."""
+
+
 class Drafter(Protocol):
-    """What a drafter's module provides."""
+    """What a drafter's module provides. An object serves one graph: `begin` is called first, then `draft`."""
 
-    def draft(self, step: DraftContext) -> ir.Value:
-        """Record the draft pass and return the proposed target ids, int32 [D, G]."""
+    def begin(self, step: DraftContext) -> Pages:
+        """Record what a step does whether it drafts or not: keep the drafter's cache complete."""
+
+    def draft(self, step: DraftContext) -> DraftOutputs:
+        """Record the draft pass, which does not run in a step without draft rows."""
 
 
-def no_drafts(g: Builder, draft_rows: ir.Value, num_drafts: int) -> ir.Value:
-    """int32 [D, G] of -1."""
-    return g.op("Expand", g.i32(NO_TOKEN), g.shape(g.dim(draft_rows, 0), num_drafts))
+def no_drafts(step: DraftContext) -> DraftOutputs:
+    """Drafts of -1, and no confidence in them."""
+    g = step.scope.builder
+    shape = g.shape(step.num_rows, step.num_drafts)
+    confidence = g.op("Expand", g.f32(0.0), shape) if step.build.draft_confidence else None
+    return DraftOutputs(g.op("Expand", g.i32(NO_TOKEN), shape), confidence)
 
 
 def draft_context(
@@ -107,4 +136,5 @@ def draft_context(
         anchor_positions=position,
         last_tokens=last_tokens,
         page_table=g.op("Gather", inputs["page_table"], chosen),
+        drawn_ids=verdict.drawn_ids,
     )

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from hspec_trt.config.drafter import DrafterConfig
 from hspec_trt.dtypes import FLOAT32
 from hspec_trt.graph.drafters.frame import DraftContext
-from hspec_trt.graph.layers import linear
+from hspec_trt.graph.layers import Scope, linear
 from hspec_trt.graph.target import EMBEDDING, head_weight
 
 OWN_EMBEDDING = "drafter.embed_tokens.weight"
@@ -25,10 +25,15 @@ def block_embeddings(step: DraftContext, config: DrafterConfig, block: int) -> i
     g = s.builder
     shape = g.shape(step.num_rows, block - 1)
     masks = g.op("Expand", g.i32(config.mask_token_id), shape)
-    ids = g.op("Concat", g.unsqueeze(step.anchor_ids, 1), masks, axis=1)
+    return embed_tokens(s, config, g.op("Concat", g.unsqueeze(step.anchor_ids, 1), masks, axis=1))
+
+
+def embed_tokens(s: Scope, config: DrafterConfig, ids: ir.Value) -> ir.Value:
+    """Embeddings [..., H] of int32 token ids, mask tokens among them."""
+    g = s.builder
     embedded = g.op("Gather", s.weight(OWN_EMBEDDING if s.has(OWN_EMBEDDING) else EMBEDDING), ids)
     if s.has(MASK_EMBEDDING):
-        is_mask = g.unsqueeze(g.op("Equal", ids, g.i32(config.mask_token_id)), 2)
+        is_mask = g.unsqueeze(g.op("Equal", ids, g.i32(config.mask_token_id)), -1)
         embedded = g.op("Where", is_mask, s.weight(MASK_EMBEDDING), embedded)
     return embedded
 
@@ -40,7 +45,7 @@ def draft_logits(step: DraftContext, hidden: ir.Value) -> ir.Value:
     return s.cast(s.builder.op("Gemm", hidden, weight, transB=1), FLOAT32)
 
 
-def _head_token_ids(step: DraftContext) -> ir.Value:
+def draft_token_ids(step: DraftContext) -> ir.Value:
     """Target id of each row of the drafter's head, int32 [Vd]."""
     s = step.scope
     if s.has(TOKEN_IDS):
@@ -57,7 +62,7 @@ def draw_block(step: DraftContext, logits: ir.Value, *, markov_rank: int) -> ir.
     """
     s = step.scope
     g = s.builder
-    token_ids = _head_token_ids(step)
+    token_ids = draft_token_ids(step)
     previous, drawn, final = step.anchor_ids, [], []
     for slot in range(step.num_drafts):
         slot_logits = g.op("Gather", logits, g.i64(slot), axis=1)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from hspec_trt.config.drafter import HSpecConfig
 from hspec_trt.contract import MAMBA2_BLOCK_SCAN, SHARED_KV_ATTENTION
 from hspec_trt.dtypes import FLOAT32
-from hspec_trt.graph.drafters.frame import DraftContext
+from hspec_trt.graph.drafters.frame import DraftContext, DraftOutputs, Pages
 from hspec_trt.graph.drafters.heads import block_embeddings, draft_logits, draw_block
 from hspec_trt.graph.layers import linear, rms_norm, rotary_tables, rotate, swiglu
 
@@ -21,9 +21,13 @@ class HSpec:
     def __init__(self, config: HSpecConfig) -> None:
         self.config = config
 
-    def draft(self, step: DraftContext) -> ir.Value:
-        """Proposed target ids, int32 [D, G]."""
-        return _Pass(self.config, step).drafts()
+    def begin(self, step: DraftContext) -> Pages:
+        """Nothing: the target's pages are the context."""
+        return ()
+
+    def draft(self, step: DraftContext) -> DraftOutputs:
+        """Record the draft pass."""
+        return DraftOutputs(_Pass(self.config, step).drafts())
 
 
 class _Pass:

@@ -25,7 +25,7 @@ from hspec_trt.graph.functions.common import (
 def paged_attention() -> ir.Function:
     """The op as standard nodes; shapes as in `hspec_trt.contract.PAGED_ATTENTION`."""
     f = OpFunction(PAGED_ATTENTION)
-    g, pages = f.builder, _append(f)
+    g, pages = f.builder, appended_pages(f)
     heads, kv_heads, head_dim = f.dim("num_heads"), f.dim("num_kv_heads"), f.dim("head_dim")
     group = grouped_heads(g, f["num_heads"], kv_heads)
     num_rows, row_len = g.dim(f["query_slots"], 0), g.dim(f["query_slots"], 1)
@@ -48,7 +48,7 @@ def paged_attention() -> ir.Function:
     return f.finish(g.op("Gather", mixed, _grid_index(f)), pages)
 
 
-def _append(f: OpFunction) -> ir.Value:
+def appended_pages(f: OpFunction) -> ir.Value:
     """Pages with this step's K and V written; padding tokens write the null page."""
     g = f.builder
     update = g.op("Concat", g.unsqueeze(f["key"], 1), g.unsqueeze(f["value"], 1), axis=1)  # [N, 2, kv_heads, d]

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Function body of ``SharedKvAttention``: a draft block attends over the target's pages and over itself."""
+"""Function body of ``SharedKvAttention``: a draft block attends over the target's pages and over itself.
+
+``AnchorWindowAttention`` is the same but for the edge of the window, which then lies at one place for the whole block.
+"""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
-from hspec_trt.contract import SHARED_KV_ATTENTION
+from hspec_trt.contract import ANCHOR_WINDOW_ATTENTION, SHARED_KV_ATTENTION, OpSpec
 from hspec_trt.graph.functions.common import (
     MASKED,
     OpFunction,
@@ -19,7 +22,16 @@ from hspec_trt.graph.functions.common import (
 
 def shared_kv_attention() -> ir.Function:
     """The op as standard nodes; shapes as in `hspec_trt.contract.SHARED_KV_ATTENTION`."""
-    f = OpFunction(SHARED_KV_ATTENTION)
+    return _attention(SHARED_KV_ATTENTION)
+
+
+def anchor_window_attention() -> ir.Function:
+    """The op with the window of training; shapes as in `hspec_trt.contract.SHARED_KV_ATTENTION`."""
+    return _attention(ANCHOR_WINDOW_ATTENTION)
+
+
+def _attention(spec: OpSpec) -> ir.Function:
+    f = OpFunction(spec)
     g = f.builder
     heads, kv_heads, head_dim = f.dim("num_heads"), f.dim("num_kv_heads"), f.dim("head_dim")
     group = grouped_heads(g, f["num_heads"], kv_heads)
@@ -72,6 +84,9 @@ def _context_mask(f: OpFunction, num_keys: ir.Value) -> ir.Value:
     prefix, slots = _slot_positions(f)
     keys = g.unsqueeze(g.iota(num_keys), 0, 1)
     readable = g.op("Sub", prefix, g.op("Mul", prefix, f["no_context"]))
+    if _one_edge(f):
+        # t >= p - W, for every slot: as if each sat one before the anchor.
+        slots = g.op("Add", g.op("Mul", slots, g.i64(0)), g.op("Sub", g.op("Squeeze", prefix, g.i64([2])), g.i64(1)))
     age = g.op("Sub", g.unsqueeze(slots, 2), keys)
     return g.op("And", g.op("Less", keys, readable), _in_window(f, age))
 
@@ -81,8 +96,12 @@ def _block_mask(f: OpFunction) -> ir.Value:
     g = f.builder
     _, slots = _slot_positions(f)
     age = g.op("Sub", g.unsqueeze(slots, 2), g.unsqueeze(slots, 1))
-    ahead = g.op("Mul", age, f["causal"])
-    return g.op("And", g.op("GreaterOrEqual", ahead, g.i64(0)), _in_window(f, age))
+    ahead = g.op("GreaterOrEqual", g.op("Mul", age, f["causal"]), g.i64(0))
+    return ahead if _one_edge(f) else g.op("And", ahead, _in_window(f, age))
+
+
+def _one_edge(f: OpFunction) -> bool:
+    return f.spec.name == ANCHOR_WINDOW_ATTENTION.name
 
 
 def _in_window(f: OpFunction, age: ir.Value) -> ir.Value:
