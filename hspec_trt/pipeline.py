@@ -90,6 +90,7 @@ def build(
         target.config,
         None if drafter is None else drafter.config,
         dtypes.BY_NAME[config.dtype],
+        confidence=config.draft_confidence,
     )
     stored = plan_weights(sources)
     check_disk(output, total_bytes(stored))
@@ -211,4 +212,5 @@ def _write_weights(
 
 def used_ops(model: ir.Model) -> tuple[str, ...]:
     """Custom ops that a graph calls, sorted."""
-    return tuple(sorted({node.op_type for node in model.graph if node.domain == contract.OP_DOMAIN}))
+    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+    return tuple(sorted({node.op_type for node in nodes if node.domain == contract.OP_DOMAIN}))

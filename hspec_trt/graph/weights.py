@@ -27,6 +27,7 @@ KEPT_FLOAT32 = (".ssm.A_log", ".ssm.D", ".ssm.dt_bias", ".ssm.norm.weight")
 """Used in float32 arithmetic only (state decay, step size, gated norm): stored so in every engine."""
 FLOAT32_IN_FLOAT16 = ("drafter.fc.weight",)
 """float16 overflows on the outlier channels of the target's hidden states."""
+CONFIDENCE_HEAD = "confidence_head."
 NOT_SERVED = ("d2t", "t2d", "embed_tokens.weight", "lm_head.weight")
 """Drafter tensors that are not copied as they are: folded into the token ids, or shared."""
 CHUNK_ROWS = 4096
@@ -68,6 +69,8 @@ def engine_weights(
     target: TargetConfig,
     drafter: DrafterConfig | None,
     dtype: DType,
+    *,
+    confidence: bool = False,
 ) -> list[EngineWeight]:
     """List the weights of an engine.
 
@@ -75,6 +78,7 @@ def engine_weights(
         target_tensors: exactly the weights of the target, by canonical name (no ``lm_head.weight`` where tied).
         drafter_tensors: the drafter's, by their names in the speculators format; with `drafter` None, None.
         dtype: the engine's type.
+        confidence: the engine gives the drafter's confidence (`BuildConfig.draft_confidence`).
 
     Returns:
         Weights in the order of use. Their values are read when produced; only tables that the drafter may share
@@ -89,7 +93,7 @@ def engine_weights(
     weights += [
         _as_stored(f"drafter.{name}", tensor, dtype)
         for name, tensor in drafter_tensors.items()
-        if not name.startswith(NOT_SERVED)
+        if not name.startswith(NOT_SERVED if confidence else (*NOT_SERVED, CONFIDENCE_HEAD))
     ]
     return weights + shared.head()
 

@@ -86,6 +86,7 @@ def limits_of(manifest: Manifest) -> Limits:
         max_seq_len=limits.max_seq_len,
         has_drafter=drafter is not None,
         draft_max_position=drafter.max_position if drafter else 0,
+        cache_lookahead=1 if drafter is not None and drafter.needs_next_ids else 0,
     )
 
 

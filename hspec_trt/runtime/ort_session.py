@@ -16,7 +16,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from hspec_trt.contract import STEP_INPUTS, STEP_OUTPUTS
+from hspec_trt.contract import DRAFT_CONFIDENCE, NEXT_IDS, STEP_INPUTS, STEP_OUTPUTS
 from hspec_trt.errors import LoadError, RequestError
 from hspec_trt.runtime.padding import Padding
 from hspec_trt.runtime.session import Limits, StepInputs, StepOutputs
@@ -89,6 +89,10 @@ class OrtSession:
             raise LoadError("L030", f"ONNX Runtime refuses the graph: {error}", where=str(graph), fix=fix) from error
         self._padding = padding or Padding()
         self._pools = _pools(self._session, graph)
+        given = {node.name for node in self._session.get_outputs()}
+        self._outputs = [spec.name for spec in (*STEP_OUTPUTS, DRAFT_CONFIDENCE) if spec.name in given]
+        taken = {node.name for node in self._session.get_inputs()}
+        self._inputs = {spec.name for spec in (*STEP_INPUTS, NEXT_IDS) if spec.name in taken}
         self._limits = replace(limits, page_bytes=sum(pool.page_bytes for pool in self._pools))
         self._pages: list[NDArray[np.generic]] = []
         self._binding = self._session.io_binding()
@@ -119,17 +123,19 @@ class OrtSession:
             RequestError: R302 the backend failed, R310 the inputs break the contract.
         """
         check_step(inputs, self._limits, self.num_pages)
+        if NEXT_IDS.name in self._inputs and inputs.next_ids is None:
+            raise RequestError("R310", "next_ids is missing", needed="the token after each row's", where="step inputs")
         binding = self._binding
         arrays = self._padding.apply(inputs, self._limits.page_size).arrays()
-        for name, values in arrays.items():
-            binding.bind_cpu_input(name, np.ascontiguousarray(values))
-        for spec in STEP_OUTPUTS:
-            binding.bind_output(spec.name)  # anew every step: the last step's value has the last step's shape
+        for name in self._inputs:
+            binding.bind_cpu_input(name, np.ascontiguousarray(arrays[name]))
+        for name in self._outputs:
+            binding.bind_output(name)  # anew every step: the last step's value has the last step's shape
         try:
             self._session.run_with_iobinding(binding)
         except (RuntimeError, *_ORT_ERRORS) as error:  # bound runs raise plain RuntimeError
             raise RequestError("R302", f"the step failed: {error}", where="onnxruntime") from error
-        results = binding.get_outputs()[-len(STEP_OUTPUTS) :]
+        results = binding.get_outputs()[-len(self._outputs) :]
         return StepOutputs(*(value.numpy() for value in results))
 
     def scrub(self, pages: NDArray[np.int32]) -> None:
@@ -149,8 +155,11 @@ def _pools(session: ort.InferenceSession, graph: Path) -> list[_Pool]:
     ]
     needed_inputs = {spec.name for spec in STEP_INPUTS} | {pool.name for pool in pools}
     needed_outputs = {spec.name for spec in STEP_OUTPUTS} | {pool.out_name for pool in pools}
-    for kind, found, needed in (("inputs", set(inputs), needed_inputs), ("outputs", outputs, needed_outputs)):
-        if found != needed or not pools:
-            text = f"missing {kind}: {sorted(needed - found)}; unknown: {sorted(found - needed)}"
+    for kind, found, needed, further in (
+        ("inputs", set(inputs), needed_inputs, NEXT_IDS.name),
+        ("outputs", outputs, needed_outputs, DRAFT_CONFIDENCE.name),
+    ):
+        if found - {further} != needed or not pools:
+            text = f"missing {kind}: {sorted(needed - found)}; unknown: {sorted(found - needed - {further})}"
             raise LoadError("L031", text, needed="the step contract's names", where=str(graph))
     return pools

@@ -14,7 +14,8 @@ from hspec_trt.runtime.table import Int64, SlotTable
 def pack(plan: StepPlan, table: SlotTable) -> StepInputs:
     """The inputs of a step, without padding: N, T and K are what the rows need, but K is at least 1.
 
-    Row r runs ``tokens[slot, context : context + query_len]``; its drafts lie in the table right after its tokens.
+    Row r runs ``tokens[slot, context : context + query_len]``; its drafts lie in the table right after its tokens, and
+    there is always one place more. What lies there is a known token exactly where a row is in mid-prefill.
     """
     slots, rows = plan.slots, np.arange(plan.slots.size)
     context = table.context[slots]
@@ -40,6 +41,7 @@ def pack(plan: StepPlan, table: SlotTable) -> StepInputs:
         min_p=table.min_p[slots],
         top_k=table.top_k[slots],
         seed=table.seed[slots],
+        next_ids=table.tokens[slots, context + plan.query_lens],
     )
 
 

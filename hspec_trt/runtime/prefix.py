@@ -3,7 +3,9 @@
 
 A full page is known by its tokens and the content before it, compared by value, so a hash collision cannot hand out
 wrong pages. Only pages whose text has passed a finite verify row are entered. H-Spec's drafter reads the target's
-own pages and the last run token's states, so a hit, which always leaves a token to run, needs nothing for it.
+own pages and the last run token's states, so a hit, which always leaves a token to run, needs nothing for it. The cache
+of another drafter lies in pages of the same numbers; where an entry of it also depends on the token after it, a page is
+known by one token more than it holds.
 """
 
 from __future__ import annotations
@@ -35,10 +37,14 @@ class PrefixHit:
 
 
 class PrefixCache:
-    """Content index over the pages of one allocator (of which it becomes the eviction listener)."""
+    """Content index over the pages of one allocator (of which it becomes the eviction listener).
 
-    def __init__(self, allocator: PageAllocator, page_size: int) -> None:
-        self._allocator, self._page_size = allocator, page_size
+    Args:
+        lookahead: tokens beyond a page that its content depends on.
+    """
+
+    def __init__(self, allocator: PageAllocator, page_size: int, *, lookahead: int = 0) -> None:
+        self._allocator, self._page_size, self._lookahead = allocator, page_size, lookahead
         self._entries: dict[_Key, tuple[int, int]] = {}  # parent's content id, tokens -> content id, page
         self._keys: dict[int, _Key] = {}  # page -> its entry
         self._next_id = 1
@@ -73,7 +79,7 @@ class PrefixCache:
             tokens: int32 ``[n]``, tokens committed to the pages.
             pages: int32 ``[m]``, the sequence's pages in order.
         """
-        for number in range(chain.num_pages, len(tokens) // self._page_size):
+        for number in range(chain.num_pages, (len(tokens) - self._lookahead) // self._page_size):
             key = self._key(chain.content_id, tokens, number)
             if key not in self._entries:
                 page = int(pages[number])
@@ -95,7 +101,7 @@ class PrefixCache:
         return hit
 
     def _key(self, parent: int, tokens: NDArray[np.int32], number: int) -> _Key:
-        return parent, tokens[number * self._page_size : (number + 1) * self._page_size].tobytes()
+        return parent, tokens[number * self._page_size : (number + 1) * self._page_size + self._lookahead].tobytes()
 
     def _forget(self, page: int) -> None:
         del self._entries[self._keys.pop(page)]

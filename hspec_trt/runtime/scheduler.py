@@ -57,7 +57,7 @@ class Scheduler:
         rows = min(options.max_batch_size or limits.max_rows, limits.max_rows)
         self.max_tokens = max(min(options.max_num_tokens or limits.max_tokens, limits.max_tokens), rows)
         self.allocator = PageAllocator(num_pages)
-        self.cache = PrefixCache(self.allocator, limits.page_size)
+        self.cache = PrefixCache(self.allocator, limits.page_size, lookahead=limits.cache_lookahead)
         self.table = SlotTable(limits, rows)
         self.running: list[Sequence] = []
         self._slots = np.zeros(0, np.int64)

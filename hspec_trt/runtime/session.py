@@ -31,6 +31,7 @@ class Limits:
         max_seq_len: prompt plus new tokens of one request.
         has_drafter: whether ``draft_rows`` may be non-empty.
         draft_max_position: positions that the drafter was trained for; drafts lie below it.
+        cache_lookahead: tokens beyond a page that the drafter's part of it depends on.
     """
 
     vocab_size: int
@@ -42,6 +43,7 @@ class Limits:
     max_seq_len: int
     has_drafter: bool
     draft_max_position: int
+    cache_lookahead: int = 0
 
     @property
     def max_pages_per_row(self) -> int:
@@ -51,7 +53,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class StepInputs:
-    """The inputs of one step but for the pages; names, shapes and types as `hspec_trt.contract.STEP_INPUTS`."""
+    """The inputs of one step but for the pages; names, shapes and types as `hspec_trt.contract.STEP_INPUTS`.
+
+    Attributes:
+        next_ids: as `hspec_trt.contract.NEXT_IDS`; a session hands it to the engines that take it.
+    """
 
     input_ids: Int32
     cu_query_lens: Int32
@@ -66,21 +72,28 @@ class StepInputs:
     min_p: Float32
     top_k: Int32
     seed: NDArray[np.int64]
+    next_ids: Int32 | None = None
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """The arrays by contract name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The arrays by contract name, those that are there."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: array for name, array in named.items() if array is not None}
 
 
 @dataclass(frozen=True)
 class StepOutputs:
-    """The outputs of one step but for the pages; as `hspec_trt.contract.STEP_OUTPUTS`."""
+    """The outputs of one step but for the pages; as `hspec_trt.contract.STEP_OUTPUTS`.
+
+    Attributes:
+        draft_confidence: as `hspec_trt.contract.DRAFT_CONFIDENCE`, of the engines that give it.
+    """
 
     emitted_ids: Int32
     emitted_lens: Int32
     emitted_logprobs: Float32
     draft_ids: Int32
     finite: NDArray[np.bool_]
+    draft_confidence: Float32 | None = None
 
 
 class Session(Protocol):

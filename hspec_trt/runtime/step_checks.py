@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from hspec_trt.contract import STEP_INPUTS
+from hspec_trt.contract import NEXT_IDS, STEP_INPUTS
 from hspec_trt.errors import RequestError
 from hspec_trt.runtime.session import Limits, StepInputs
 
@@ -32,8 +32,10 @@ def check_step(inputs: StepInputs, limits: Limits, num_pages: int) -> None:
 def _shape_faults(arrays: dict[str, NDArray[np.generic]]) -> Iterator[str]:
     sizes: dict[str, int] = {"R": arrays["context_lens"].size}
     sizes["R+1"] = sizes["R"] + 1
-    for spec in STEP_INPUTS:
-        array = arrays[spec.name]
+    for spec in (*STEP_INPUTS, NEXT_IDS):
+        array = arrays.get(spec.name)
+        if array is None:
+            continue  # an input that not every engine takes
         if array.dtype.name != spec.dtype:
             yield f"{spec.name} is {array.dtype.name}, needs {spec.dtype}"
         if array.ndim != len(spec.dims):
@@ -56,6 +58,8 @@ def _value_faults(inputs: StepInputs, limits: Limits, num_pages: int) -> Iterato
         if getattr(inputs, name)[0] != 0 or (lens < 0).any() or not total:
             yield f"{name} is not a rising sum within its array"
     yield from _range_fault("input_ids", inputs.input_ids, 0, limits.vocab_size)
+    if inputs.next_ids is not None:
+        yield from _range_fault("next_ids", inputs.next_ids, 0, limits.vocab_size)
     yield from _range_fault("query_slots", inputs.query_slots, 0, tokens)
     yield from _range_fault("verify_rows", inputs.verify_rows, 0, tokens)
     yield from _range_fault("page_table", inputs.page_table, 0, num_pages)

@@ -56,7 +56,12 @@ class Pair:
 def write_engine(folder: Path, pair: Pair, build: BuildConfig, **options: bool) -> Path:
     """Weights and graph of an engine; returns the graph's path."""
     sources = engine_weights(
-        pair.target_tensors, pair.drafter_tensors, pair.target, pair.drafter, dtypes.BY_NAME[build.dtype]
+        pair.target_tensors,
+        pair.drafter_tensors,
+        pair.target,
+        pair.drafter,
+        dtypes.BY_NAME[build.dtype],
+        confidence=build.draft_confidence,
     )
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(folder / "weights.safetensors", sources)

@@ -50,6 +50,7 @@ def plain_decode(
                 min_p=np.array([min_p], np.float32),
                 top_k=_int32(top_k),
                 seed=np.array([seed], np.int64),
+                next_ids=_int32(ids[position + 1] if position + 1 < len(ids) else 0),
             )
         )
         if last:
