@@ -36,6 +36,7 @@ from hspec_trt.engine import EnginePlan, check_backend, compile_engine, plan_eng
 from hspec_trt.errors import BuildError, Faults
 from hspec_trt.graph.step import build_step
 from hspec_trt.graph.weights import engine_weights
+from hspec_trt.memory import memory_lines
 from hspec_trt.progress import SILENT, Progress
 
 GRAPH_FILE = "graph.onnx"
@@ -88,7 +89,7 @@ def build(
     progress.stage("read checkpoints")
     target = load_target(target_path)
     drafter = None if drafter_path is None else load_drafter(drafter_path, target)
-    notes = _announce(target, drafter, progress)
+    notes = _announce(target, drafter, config, progress)
     limits = settle_limits(config, target.config, None if drafter is None else drafter.config)
     config = replace(config, max_seq_len=limits.max_seq_len, num_drafts=limits.num_drafts)
 
@@ -130,10 +131,16 @@ def build(
     return BuildReport(output, manifest, total_bytes(stored), notes)
 
 
-def _announce(target: TargetCheckpoint, drafter: DrafterCheckpoint | None, progress: Progress) -> tuple[str, ...]:
+def _announce(
+    target: TargetCheckpoint, drafter: DrafterCheckpoint | None, config: BuildConfig, progress: Progress
+) -> tuple[str, ...]:
     notes = [*target.warnings]
     if drafter is not None:
         notes += [*drafter.notes, *drafter.warnings]
+    sizes = memory_lines(
+        target.config, None if drafter is None else drafter.config, dtypes.BY_NAME[config.dtype], config.page_size
+    )
+    notes += [f"{title}: {value}" for title, value in sizes.items()]
     for note in notes:
         progress.note(note)
     return tuple(notes)

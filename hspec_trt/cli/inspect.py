@@ -11,6 +11,7 @@ import click
 from hspec_trt import dtypes
 from hspec_trt.bundle import EngineFolder, Manifest, open_engine
 from hspec_trt.cli.display import OUT, bytes_text, key_value_table
+from hspec_trt.memory import kv_cost, memory_lines
 
 
 @click.command(name="inspect", short_help="Show what an engine folder holds.")
@@ -55,10 +56,10 @@ def _shown(fields: dict[str, object]) -> dict[str, object]:
 
 
 def _memory(manifest: Manifest) -> dict[str, object]:
-    itemsize = dtypes.BY_NAME[manifest.dtype].itemsize
-    per_token = manifest.target.kv_bytes_per_token(itemsize)
+    dtype, page_size = dtypes.BY_NAME[manifest.dtype], manifest.limits.page_size
+    cost = kv_cost(manifest.target, manifest.drafter, dtype)
     return {
         "weights": bytes_text(sum(manifest.files[name].size for name in manifest.weight_files)),
-        "KV per token, target": bytes_text(per_token),
-        "KV of a full request": bytes_text(per_token * manifest.limits.max_pages_per_row * manifest.limits.page_size),
+        **memory_lines(manifest.target, manifest.drafter, dtype, page_size),
+        "KV of a full request": bytes_text(cost.request_bytes(manifest.limits.max_seq_len, page_size)),
     }

@@ -21,9 +21,15 @@ from hspec_trt.checkpoint.families import HEAD as TARGET_HEAD
 from hspec_trt.checkpoint.target import TargetCheckpoint
 from hspec_trt.checkpoint.tensors import TensorSource
 from hspec_trt.config.drafter import DrafterConfig, HSpecConfig
+from hspec_trt.config.drafters_block import DFlashConfig, DSparkConfig
+from hspec_trt.config.drafters_eagle import Eagle3Config, PEagleConfig
 from hspec_trt.errors import DrafterError
-from hspec_trt.modeling.block import SharedTables
+from hspec_trt.modeling.block import BlockDrafter, SharedTables
+from hspec_trt.modeling.dflash import DFlashModel
+from hspec_trt.modeling.dspark import DSparkModel
+from hspec_trt.modeling.eagle3 import Eagle3
 from hspec_trt.modeling.hspec import HSpecModel
+from hspec_trt.modeling.peagle import PEagle
 from hspec_trt.modeling.target import TargetModel
 
 D2T: Final = "d2t"
@@ -68,16 +74,45 @@ def draft_target_ids(config: DrafterConfig, own: Mapping[str, TensorSource]) -> 
     return ids + read_tensor(own[D2T]) if D2T in own else ids
 
 
-def drafter_model(drafter: DrafterCheckpoint, target: TargetCheckpoint) -> HSpecModel:
-    """The module of a drafter, filled from its checkpoint, fp32, in evaluation mode.
+def drafter_model(drafter: DrafterCheckpoint, target: TargetCheckpoint) -> BlockDrafter:
+    """The module of a block drafter, filled from its checkpoint, fp32, in evaluation mode.
 
     Raises:
-        DrafterError: D210 for a drafter without a module.
+        DrafterError: D210 for a drafter without such a module.
+    """
+    tables = shared_tables(draft_target_ids(drafter.config, drafter.tensors), target, drafter.tensors)
+    model = _block_module(drafter.config, tables)
+    model.load_state_dict({name: read_tensor(drafter.tensors[name]).float() for name in model.state_dict()})
+    return model.eval()
+
+
+def _block_module(config: DrafterConfig, tables: SharedTables) -> BlockDrafter:
+    match config:
+        case HSpecConfig():
+            return HSpecModel(config, tables)
+        case DSparkConfig():
+            return DSparkModel(config, tables)
+        case DFlashConfig():
+            return DFlashModel(config, tables)
+    raise DrafterError(
+        "D210", f"{config.kind} is no block drafter with a PyTorch module", needed="hspec, dflash, dspark"
+    )
+
+
+def eagle_model(drafter: DrafterCheckpoint, target: TargetCheckpoint) -> Eagle3:
+    """The module of an EAGLE-3 or P-EAGLE drafter, filled from its checkpoint, fp32, in evaluation mode.
+
+    Raises:
+        DrafterError: D210 for another drafter.
     """
     config = drafter.config
-    if not isinstance(config, HSpecConfig):
-        raise DrafterError("D210", f"{config.kind} has no PyTorch module here", needed="hspec")
+    if not isinstance(config, Eagle3Config):
+        raise DrafterError("D210", f"{config.kind} is no EAGLE drafter", needed="eagle3, peagle")
+    model = PEagle(config) if isinstance(config, PEagleConfig) else Eagle3(config)
     tables = shared_tables(draft_target_ids(config, drafter.tensors), target, drafter.tensors)
-    model = HSpecModel(config, tables)
-    model.load_state_dict({name: read_tensor(drafter.tensors[name]).float() for name in model.state_dict()})
+    state = {EMBEDDING: tables.embedding, HEAD: tables.head}
+    state |= {name: read_tensor(source).float() for name, source in drafter.tensors.items() if name != "t2d"}
+    if D2T in drafter.tensors:
+        state[D2T] = read_tensor(drafter.tensors[D2T])
+    model.load_state_dict(state)
     return model.eval()

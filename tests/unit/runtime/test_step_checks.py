@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from hspec_trt.contract import STEP_INPUTS, STEP_OUTPUTS
+from hspec_trt.contract import DRAFT_CONFIDENCE, NEXT_IDS, STEP_INPUTS, STEP_OUTPUTS
 from hspec_trt.errors import RequestError
 from hspec_trt.runtime.session import StepInputs, StepOutputs
 from hspec_trt.runtime.step_checks import check_step
@@ -41,8 +41,8 @@ def good() -> StepInputs:
 
 
 def test_names_and_types_are_the_contracts() -> None:
-    assert [field.name for field in fields(StepInputs)] == [spec.name for spec in STEP_INPUTS]
-    assert [field.name for field in fields(StepOutputs)] == [spec.name for spec in STEP_OUTPUTS]
+    assert [field.name for field in fields(StepInputs)] == [spec.name for spec in (*STEP_INPUTS, NEXT_IDS)]
+    assert [field.name for field in fields(StepOutputs)] == [spec.name for spec in (*STEP_OUTPUTS, DRAFT_CONFIDENCE)]
     assert {name: array.dtype.name for name, array in good().arrays().items()} == {s.name: s.dtype for s in STEP_INPUTS}
     check_step(good(), LIMITS, num_pages=4)
 
@@ -55,6 +55,8 @@ def test_names_and_types_are_the_contracts() -> None:
         ({"input_ids": np.zeros(5, np.int64)}, "input_ids is int64, needs int32"),
         ({"page_table": np.array([[1, 0], [2, 4]], np.int32)}, r"page_table spans \[0, 4\], needs \[0, 3\]"),
         ({"page_table": np.array([[1], [2]], np.int32)}, "page_table has 1 pages a row for 8 tokens"),
+        ({"next_ids": ints(1, 61)}, r"next_ids spans \[1, 61\], needs \[0, 60\]"),
+        ({"next_ids": ints(1)}, "next_ids dim R is 1, needs 2"),
         ({"page_table": ints(1, 2)}, r"page_table has 1 dims, needs \[R, M\]"),
         ({"query_slots": np.array([[0, 1, 5], [3, 4, 4]], np.int32)}, "query_slots spans"),
         ({"verify_rows": ints(2, 3, 5)}, "verify_rows spans"),
