@@ -153,7 +153,7 @@ def test_another_drafter_none_and_fewer_drafts(temperature: float, core_for: Cor
         texts[name] = [answer.ids for answer in answers]
         lengths[name] = core.stats.drafts.accepted_length
     assert all(text == texts["hspec_qwen3"] for text in texts.values())
-    assert temperature > 0 or lengths["hspec_qwen3"] > 1.1
+    assert temperature > 0 or lengths["hspec_qwen3"] > 1.0  # some drafts were accepted: the equality is not empty
 
 
 @pytest.mark.parametrize("name", ["hspec_qwen3", "t_rand_mha"])
