@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-DEMO_PROMPT ?= Write a short story about a lighthouse keeper who finds a message in a bottle.
+DEMO_PROMPT ?= Write a Python function that returns the longest word of a sentence.
 
 .PHONY: help demo test test-fast check format clean
 

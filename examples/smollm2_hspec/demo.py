@@ -42,7 +42,18 @@ def main() -> None:
     options.work_dir.mkdir(parents=True, exist_ok=True)
     engine = options.work_dir / "smollm2_hspec_engine"
     call("build", "--target", str(target_file()), "--drafter", str(HERE), "--output", str(engine), "--force")
-    call("run", str(engine), "--prompt", options.prompt, "--max-tokens", str(options.max_tokens), "--temperature", "0")
+    call(
+        "run",
+        str(engine),
+        "--prompt",
+        options.prompt,
+        "--max-tokens",
+        str(options.max_tokens),
+        "--temperature",
+        "0",
+        "--drafts",
+        "on",
+    )
 
 
 if __name__ == "__main__":
