@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import onnx_ir as ir
 
@@ -39,11 +40,16 @@ from hspec_trt.graph.weights import engine_weights
 from hspec_trt.memory import memory_lines
 from hspec_trt.progress import SILENT, Progress
 
-GRAPH_FILE = "graph.onnx"
+GRAPH_FILE: Final = "graph.onnx"
 PLAN_FILE = "rank0.engine"
 LAYERS_FILE = "rank0.layers.json"
 LOG_FILE = "rank0.log"
 LOG_SUFFIX = ".build.log"
+LOOKUP_DRAFTS: Final = 7
+"""Drafts a step of an engine without a drafter: those that look-up in the text may bring."""
+MAX_LOOKUP_DRAFTS: Final = 15
+MAX_ROWS: Final = 4096
+MAX_TOKENS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -152,56 +158,61 @@ def settle_limits(config: BuildConfig, target: TargetConfig, drafter: DrafterCon
     Raises:
         BuildError: B020 to B026, each naming the option, its value and the range.
     """
-    max_seq_len = config.max_seq_len or target.max_position
-    trained = drafter.num_drafts if drafter is not None else 7
-    num_drafts = trained if config.num_drafts is None else config.num_drafts
+    max_seq_len = target.max_position if config.max_seq_len is None else config.max_seq_len
+    most = MAX_LOOKUP_DRAFTS if drafter is None else drafter.num_drafts
+    fewest = 0 if drafter is None else 1
+    num_drafts = (LOOKUP_DRAFTS if drafter is None else most) if config.num_drafts is None else config.num_drafts
+    trained = "" if drafter is None else ", what the drafter was trained for"
+    width = num_drafts + 1
     faults = Faults()
-    for ok, code, found, needed, option in (
-        (config.max_batch_size >= 1, "B021", config.max_batch_size, "1 or more", "--max-batch-size"),
+    for ok, code, option, found, needed in (
+        (1 <= config.max_batch_size <= MAX_ROWS, "B021", "--max-batch-size", config.max_batch_size, f"1 to {MAX_ROWS}"),
         (
             2 <= max_seq_len <= target.max_position,
             "B022",
+            "--max-seq-len",
             max_seq_len,
             f"2 to {target.max_position}, the target's own limit",
-            "--max-seq-len",
         ),
         (
             config.page_size in contract.PAGE_SIZES,
             "B023",
-            config.page_size,
-            f"one of {contract.PAGE_SIZES}",
             "--page-size",
+            config.page_size,
+            f"one of {', '.join(map(str, contract.PAGE_SIZES))}",
         ),
-        (
-            (0 if drafter is None else 1) <= num_drafts <= (trained if drafter is not None else 15),
-            "B024",
-            num_drafts,
-            f"1 to {trained}, what the drafter was trained for" if drafter is not None else "0 to 15",
-            "--num-drafts",
-        ),
+        (fewest <= num_drafts <= most, "B024", "--num-drafts", num_drafts, f"{fewest} to {most}{trained}"),
         (
             config.backend != "onnxruntime" or config.dtype == "float32",
             "B025",
+            "--dtype",
             config.dtype,
             "float32: ONNX Runtime computes neither bfloat16 nor, at full speed, float16 on a CPU",
-            "--dtype",
         ),
-        (config.max_num_tokens >= 1, "B026", config.max_num_tokens, "1 or more", "--max-num-tokens"),
+        (
+            1 <= config.max_num_tokens <= MAX_TOKENS,
+            "B026",
+            "--max-num-tokens",
+            config.max_num_tokens,
+            f"1 to {MAX_TOKENS}",
+        ),
     ):
         if not ok:
             faults.add(BuildError(code, f"{option} is {found}", needed=needed))
-    width = num_drafts + 1
-    if config.max_batch_size * width > config.max_num_tokens and not faults.found:
-        faults.add(
-            BuildError(
-                "B020",
-                f"batch {config.max_batch_size} x verify width {width} = {config.max_batch_size * width} tokens "
-                f"> --max-num-tokens {config.max_num_tokens}",
-                fix=f"Lower --max-batch-size to {config.max_num_tokens // width} or raise --max-num-tokens",
-            )
-        )
+    if not faults.found and config.max_batch_size * width > config.max_num_tokens:
+        faults.add(_too_many_rows(config, width))
     faults.raise_any()
     return EngineLimits(config.max_batch_size, max_seq_len, config.max_num_tokens, config.page_size, num_drafts)
+
+
+def _too_many_rows(config: BuildConfig, width: int) -> BuildError:
+    found = (
+        f"batch {config.max_batch_size} x verify width {width} = {config.max_batch_size * width} tokens "
+        f"> --max-num-tokens {config.max_num_tokens}"
+    )
+    rows = config.max_num_tokens // width
+    fewer = f"Lower --max-batch-size to {rows} or raise" if rows else f"At least {width} are needed: raise"
+    return BuildError("B020", found, fix=f"{fewer} --max-num-tokens")
 
 
 def check_disk(output: Path, needed: int) -> None:

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writing and opening engine folders.
 
-A folder appears whole or not at all: everything is written to a temporary sibling, synced and renamed. Opening checks
-versions and hashes before any runtime sees a byte.
+A folder appears whole or not at all: everything is written to a temporary sibling, synced and renamed. What a killed
+process left of such a sibling goes away with the next folder of that name. Opening checks versions and hashes before
+any runtime sees a byte.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import glob
 import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +27,7 @@ from hspec_trt.errors import BuildError, Faults, LoadError
 SAMPLE_BLOCKS: Final = 64
 SAMPLE_BLOCK_BYTES: Final = 16_384
 _READ_BYTES: Final = 1 << 22
+_PARTIAL: Final = ".partial"
 
 
 def record_file(path: Path) -> FileRecord:
@@ -80,22 +84,51 @@ def check_output(output: Path, *, force: bool, kind: FolderKind = ENGINE) -> Non
     """Refuse an output folder that exists, or that cannot be made.
 
     Raises:
-        BuildError: B001 it exists and `force` is not given; B002 it is not ours to replace; B003 no parent folder.
+        BuildError: B001 it exists and `force` is not given; B002 it is not ours to replace; B003 no parent folder;
+            B005 the system refuses the path.
     """
-    if output.exists() or output.is_symlink():
-        if not force:
-            raise BuildError(
-                "B001", f"{output} exists", needed="a new folder", fix="Choose another folder, or add --force"
-            )
-        if output.is_symlink() or not output.is_dir() or (any(output.iterdir()) and not kind.is_ours(output)):
-            raise BuildError(
-                "B002",
-                f"{output} is not {kind.name}",
-                needed=f"a folder with {kind.marker} of ours (--force replaces nothing else)",
-                fix="Choose another folder",
-            )
-    if not output.absolute().parent.is_dir():
-        raise BuildError("B003", f"{output.absolute().parent} is no folder", fix="Make it, or choose another folder")
+    with _refusals_told(output):
+        if not _is_text(output):
+            raise OSError(errno.EILSEQ, "the path is not UTF-8, and backends open no other")
+        if output.exists() or output.is_symlink():
+            _check_replaceable(output, force=force, kind=kind)
+        parent = output.absolute().parent
+        if not parent.is_dir():
+            raise BuildError("B003", f"{parent} is no folder", fix="Make it, or choose another folder")
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _is_text(path: Path) -> bool:
+    """False for a path with bytes that are no UTF-8, which Python carries as lone surrogates."""
+    return not any("\ud800" <= char <= "\udfff" for char in str(path.absolute()))
+
+
+def _check_replaceable(output: Path, *, force: bool, kind: FolderKind) -> None:
+    if not force:
+        raise BuildError("B001", f"{output} exists", needed="a new folder", fix="Choose another folder, or add --force")
+    if output.is_symlink() or not output.is_dir() or (any(output.iterdir()) and not kind.is_ours(output)):
+        raise BuildError(
+            "B002",
+            f"{output} is not {kind.name}",
+            needed=f"a folder with {kind.marker} of ours (--force replaces nothing else)",
+            fix="Choose another folder",
+        )
+
+
+@contextmanager
+def _refusals_told(output: Path) -> Iterator[None]:
+    """What the system says against writing `output`, as faults of ours."""
+    try:
+        yield
+    except OSError as error:
+        place = output.absolute().parent
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = shutil.disk_usage(place).free
+            found, fix = f"the disk is full ({free / 2**20:.0f} MiB free)", "Free some space or choose another folder"
+            raise BuildError("B004", found, where=str(place), fix=fix) from error
+        found = f"{error.strerror or error}: {error.filename or output}"
+        raise BuildError("B005", found, needed="a place that can be written", fix="Choose another folder") from error
 
 
 @contextmanager
@@ -105,27 +138,40 @@ def new_folder(output: Path, *, force: bool, kind: FolderKind = ENGINE) -> Itera
     With `force` the old folder survives until the new one is whole. An error or an interrupt leaves nothing behind.
 
     Raises:
-        BuildError: as `check_output`; B004 the disk is full.
+        BuildError: as `check_output`, before the block and again after it; B004 the disk is full.
     """
     check_output(output, force=force, kind=kind)
-    output = output.absolute()
-    temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
-    try:
-        yield temporary
-        _sync_tree(temporary)
-        _swap(temporary, output)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        free = shutil.disk_usage(output.parent).free
-        raise BuildError(
-            "B004",
-            f"the disk is full ({free / 2**20:.0f} MiB free)",
-            where=str(output.parent),
-            fix="Free some space or choose another folder",
-        ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with _refusals_told(output):
+        output = output.resolve()
+        _remove_abandoned(output)
+        temporary = Path(tempfile.mkdtemp(prefix=_prefix(output), suffix=_PARTIAL, dir=output.parent))
+        lock = os.open(temporary, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a file system without locks: then none can be taken on what was abandoned either
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            yield temporary
+            _sync_tree(temporary)
+            check_output(output, force=force, kind=kind)  # another build may have been faster
+            _swap(temporary, output)
+        finally:
+            os.close(lock)
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _prefix(output: Path) -> str:
+    return f".{output.name}."
+
+
+def _remove_abandoned(output: Path) -> None:
+    """Remove temporary siblings whose process is gone: a living one holds a lock on its own."""
+    for path in output.parent.glob(f"{glob.escape(_prefix(output))}????????{_PARTIAL}"):
+        with suppress(OSError):  # not ours to read, or gone meanwhile
+            lock = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path)
+            finally:
+                os.close(lock)
 
 
 def _sync_tree(folder: Path) -> None:
@@ -142,20 +188,25 @@ def _swap(temporary: Path, output: Path) -> None:
     if not output.exists():
         temporary.rename(output)
     else:
-        old = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".old", dir=output.parent))
+        _exchange(temporary, output)
+    descriptor = os.open(output.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _exchange(temporary: Path, output: Path) -> None:
+    old = Path(tempfile.mkdtemp(prefix=_prefix(output), suffix=".old", dir=output.parent))
+    try:
         output.rename(old / output.name)
         try:
             temporary.rename(output)
         except OSError:
             (old / output.name).rename(output)
             raise
-        finally:
-            shutil.rmtree(old, ignore_errors=True)
-    descriptor = os.open(output.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     finally:
-        os.close(descriptor)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -188,8 +239,19 @@ def open_engine(path: Path, *, whole: bool = False) -> EngineFolder:
         whole: hash every file from end to end, not only samples of large ones.
 
     Raises:
-        LoadError: L007 no such folder, L003 and L004 manifest, L005 a file is missing or changed.
+        LoadError: L007 no such folder, L003 and L004 manifest, L005 a file is missing or changed, L008 a file cannot be
+            read.
     """
+    if not _is_text(path):
+        raise LoadError("L008", f"the path {path} is not UTF-8", needed="one that every backend can open")
+    try:
+        return _opened(path, whole=whole)
+    except OSError as error:
+        found = f"{error.strerror or error}: {error.filename or path}"
+        raise LoadError("L008", found, needed="files that can be read", where=str(path)) from error
+
+
+def _opened(path: Path, *, whole: bool) -> EngineFolder:
     manifest_path = path / MANIFEST_FILE
     if not manifest_path.is_file():
         found = f"{path} has no {MANIFEST_FILE}" if path.is_dir() else f"{path} is no folder"

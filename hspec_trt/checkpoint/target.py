@@ -34,4 +34,5 @@ def load_target(path: Path, *, allow_trailing: bool = False) -> TargetCheckpoint
         return load_folder(path, allow_trailing=allow_trailing)
     if path.is_file():
         return load_gguf(path)
-    raise CheckpointError("C010", f"{path} does not exist", needed="a Hugging Face folder or a GGUF file")
+    found = f"{path} is neither a folder nor a plain file" if path.exists() else f"{path} does not exist"
+    raise CheckpointError("C010", found, needed="a Hugging Face folder or a GGUF file")

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
+import os
 import signal
 import sys
 from types import FrameType
@@ -26,6 +28,7 @@ COMMANDS = {
 """Command to its one-line help. ``hspec_trt/cli/<command>.py`` holds a click command named ``<command>_command``, with
 underscores for dashes."""
 
+EXIT_FAULT = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
@@ -56,37 +59,109 @@ def _cli(debug: bool) -> None:
     """A target LLM and a block-parallel drafter in one compiled engine."""
 
 
-def _interrupt(_signum: int, _frame: FrameType | None) -> None:
-    # A polite kill cleans up like Ctrl-C: nothing half-written stays behind.
-    raise KeyboardInterrupt
+class _Interrupts:
+    """Turns polite signals into `KeyboardInterrupt` and remembers that it did.
+
+    A kill or a lost terminal cleans up like Ctrl-C: nothing half-written stays behind. Native modules that are
+    interrupted while they load raise errors of their own, so what came first must be known.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def install(self) -> None:
+        """Take the signals, except those that the caller has switched off (``nohup``)."""
+        for number in self.SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._handle)
+
+    def _handle(self, _signum: int, _frame: FrameType | None) -> None:
+        self.came = True
+        raise KeyboardInterrupt
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script; always ends by `SystemExit`."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts = _Interrupts()
+    interrupts.install()
+    _prepare_streams()
     try:
         result = _cli.main(args=arguments, prog_name="hspec-trt", standalone_mode=False)
-    except HspecError as error:
-        if "--debug" in arguments:
-            raise
-        _report(error, as_json="--json" in arguments)
-        sys.exit(EXIT_BAD_INPUT)
+        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
+        _say("interrupted")
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
-    except ModuleNotFoundError as error:
-        if "--debug" in arguments or error.name is None or error.name.startswith("hspec_trt"):
+        _forget(1, 2)
+        sys.exit(EXIT_FAULT)
+    except Exception as error:
+        if interrupts.came:
+            _say("interrupted")
+            sys.exit(EXIT_INTERRUPTED)
+        if "--debug" in arguments:
             raise
-        click.echo(f"error: this command needs the package {error.name}, which is not installed. {_extra(error.name)}")
-        sys.exit(EXIT_BAD_INPUT)
+        sys.exit(_explain(error, as_json="--json" in arguments))
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def _prepare_streams() -> None:
+    """Streams that the caller closed become empty ones; characters that a terminal lacks become question marks."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - lives as long as the process
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _say(text: str, *, err: bool = True) -> bool:
+    """Print last words; False where they cannot be written."""
+    try:
+        click.echo(text, err=err)
+        (sys.stderr if err else sys.stdout).flush()
+    except OSError:
+        _forget(2 if err else 1)
+        return False
+    return True
+
+
+def _forget(*numbers: int) -> None:
+    """Nobody listens there: let the interpreter flush what is left into nothing instead of failing once more."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for number in numbers:
+        os.dup2(nothing, number)
+
+
+def _explain(error: Exception, *, as_json: bool) -> int:
+    """Say what went wrong, without a traceback; returns the exit code."""
+    if isinstance(error, HspecError):
+        _report(error, as_json=as_json)
+        return EXIT_BAD_INPUT
+    words = _in_words(error)
+    text = words or f"a fault of ours: {type(error).__name__}: {error}. Please report it; hspec-trt --debug shows where"
+    if as_json:
+        fault = {"code": "", "found": text, "needed": "", "where": "", "fix": ""}
+        as_json = _say(json.dumps({"errors": [fault]}, indent=2), err=False)
+    if not as_json:
+        _say(f"error: {text}")
+    return EXIT_BAD_INPUT if words else EXIT_FAULT
+
+
+def _in_words(error: Exception) -> str:
+    """Faults that are no bugs, though no part of ours has put them in words; empty for bugs."""
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("hspec_trt"):
+        return f"this command needs the package {error.name}, which is not installed. {_extra(error.name)}"
+    if isinstance(error, MemoryError):
+        return f"not enough memory. {error}".rstrip()
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+    return ""
 
 
 _EXTRAS = {

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -29,8 +30,9 @@ def parse_ids(text: str) -> list[int]:
     """
     entries = text.replace(",", " ").split()
     for entry in entries:
-        if not entry.lstrip("-").isdigit():
-            raise RequestError("R104", f"--prompt-ids has {entry!r}", needed="integers, such as 1,2,3")
+        if not re.fullmatch(r"-?[0-9]{1,20}", entry):
+            found = f"--prompt-ids has {entry[:40]!r}"
+            raise RequestError("R104", found, needed="whole numbers of at most 20 digits, such as 1,2,3")
     return [int(entry) for entry in entries]
 
 
@@ -87,6 +89,8 @@ def run_command(
     """Generate from one prompt (a text, token ids, or standard input) and print tokens/s and accepted length."""
     if prompt is not None and prompt_ids is not None:
         raise click.UsageError("give --prompt or --prompt-ids, not both")
+    if system is not None and (raw or prompt_ids is not None):
+        raise click.UsageError("--system goes through the chat template, so it fits neither --raw nor --prompt-ids")
     params = SamplingParams(
         max_tokens=max_tokens,
         temperature=temperature,
@@ -102,7 +106,7 @@ def run_command(
     )
     ids = None if prompt_ids is None else parse_ids(prompt_ids)
     if ids is None and prompt is None:
-        prompt = sys.stdin.read()
+        prompt = _read_prompt()
     with LLM(engine_dir, RuntimeOptions(num_threads=threads)) as llm:
         if ids is None:
             ids = _text_ids(llm, prompt or "", system, raw=raw)
@@ -111,6 +115,12 @@ def run_command(
             click.echo(json.dumps(_plain(output, len(ids)), indent=2, ensure_ascii=False))
         else:
             _report(llm, output, len(ids))
+
+
+def _read_prompt() -> str:
+    if sys.stdin.isatty():
+        ERR.print("the prompt, please (Ctrl-D ends it):")
+    return sys.stdin.read()
 
 
 def _text_ids(llm: LLM, prompt: str, system: str | None, *, raw: bool) -> list[int]:
@@ -153,6 +163,9 @@ def _report(llm: LLM, output: CompletionOutput, prompt_len: int) -> None:
     if drafts.drafted:
         shares = "  ".join(f"{index}: {share:.2f}" for index, share in enumerate(drafts.acceptance_by_position, 1))
         ERR.print(f"acceptance by position  {shares}", markup=False)
+    if drafts.without:
+        reasons = "  ".join(f"{reason}: {count}" for reason, count in drafts.without.most_common())
+        ERR.print(f"steps without drafts, by reason  {reasons}", markup=False)
     memory = llm.memory
     ERR.print(
         f"memory: weights {bytes_text(memory.weights)}, repacked copies {bytes_text(memory.prepacked)}, "

@@ -12,6 +12,7 @@ import click
 from hspec_trt.cli.display import ERR, OUT, Bars
 from hspec_trt.cli.run import parse_ids
 from hspec_trt.errors import RequestError
+from hspec_trt.runtime.checks import MAX_SEED
 from hspec_trt.runtime.engine import Engine, load_engine
 from hspec_trt.runtime.losslessness import TEMPERATURES, Check, bound_for, own_prompts, verify
 from hspec_trt.runtime.options import RuntimeOptions
@@ -25,7 +26,13 @@ _OWN_PROMPTS = 4
 @click.option("--prompt", "texts", multiple=True, help="A text; may be given several times.")
 @click.option("--prompt-ids", multiple=True, help="Token ids, such as 1,2,3; may be given several times.")
 @click.option("--max-tokens", type=click.IntRange(min=1), default=32, show_default=True, help="New tokens per prompt.")
-@click.option("--seed", type=int, default=1234, show_default=True, help="Of sampling, and of the prompts made here.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, MAX_SEED - 1),
+    default=1234,
+    show_default=True,
+    help="Of sampling, and of the prompts made here.",
+)
 @click.option("--threads", type=int, help="CPU threads [default: all cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print every check as JSON.")
 def verify_command(

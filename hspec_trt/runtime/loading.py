@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import psutil
 
 from hspec_trt.bundle import EngineFolder, Manifest
 from hspec_trt.config.build import Backend
-from hspec_trt.errors import LoadError
+from hspec_trt.errors import Faults, LoadError
 from hspec_trt.runtime.external_data import check_external_data
-from hspec_trt.runtime.options import RuntimeOptions
+from hspec_trt.runtime.options import Prepack, RuntimeOptions
 from hspec_trt.runtime.padding import Padding
 from hspec_trt.runtime.session import Limits, Session
 
+MAX_THREADS: Final = 512
 MAX_PREPACK_SHARE: Final = 0.25
 """With prepack="auto", weights are repacked where the copy takes at most this share of free memory."""
 
@@ -59,6 +60,7 @@ def load_session(folder: EngineFolder, options: RuntimeOptions) -> Loaded:
     Raises:
         LoadError: L030 to L036.
     """
+    check_options(options)
     manifest, free = folder.manifest, free_memory()
     if manifest.backend not in _BACKENDS:
         known = ", ".join(_BACKENDS)
@@ -71,6 +73,24 @@ def load_session(folder: EngineFolder, options: RuntimeOptions) -> Loaded:
     pages = num_pages * limits.page_bytes
     tokens = (num_pages - 1) * limits.page_size
     return Loaded(session, MemoryTable(weights, prepacked, pages, num_pages, limits.page_bytes, tokens, free))
+
+
+def check_options(options: RuntimeOptions) -> None:
+    """Refuse options that no engine can be loaded with.
+
+    Raises:
+        LoadError: L036 for each, together.
+    """
+    faults, threads, memory = Faults(), options.num_threads, options.kv_cache_memory
+    for ok, name, found, needed in (
+        (threads is None or 1 <= threads <= MAX_THREADS, "num_threads", threads, f"1 to {MAX_THREADS}"),
+        (options.prepack in get_args(Prepack), "prepack", options.prepack, ", ".join(get_args(Prepack))),
+        (memory is None or memory > 0, "kv_cache_memory", memory, "a number of bytes"),
+        (0.0 < options.kv_cache_fraction <= 1.0, "kv_cache_fraction", options.kv_cache_fraction, "above 0, at most 1"),
+    ):
+        if not ok:
+            faults.add(LoadError("L036", f"{name} is {found}", needed=needed))
+    faults.raise_any()
 
 
 def limits_of(manifest: Manifest) -> Limits:
