@@ -95,8 +95,8 @@ def build(
     progress.stage("read checkpoints")
     target = load_target(target_path)
     drafter = None if drafter_path is None else load_drafter(drafter_path, target)
-    notes = _announce(target, drafter, config, progress)
     limits = settle_limits(config, target.config, None if drafter is None else drafter.config)
+    notes = _announce(target, drafter, config, progress)
     config = replace(config, max_seq_len=limits.max_seq_len, num_drafts=limits.num_drafts)
 
     sources = engine_weights(

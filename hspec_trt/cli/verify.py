@@ -11,11 +11,13 @@ import click
 
 from hspec_trt.cli.display import ERR, OUT, Bars
 from hspec_trt.cli.run import parse_ids
+from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.errors import RequestError
 from hspec_trt.runtime.checks import MAX_SEED
 from hspec_trt.runtime.engine import Engine, load_engine
 from hspec_trt.runtime.losslessness import TEMPERATURES, Check, bound_for, own_prompts, verify
 from hspec_trt.runtime.options import RuntimeOptions
+from hspec_trt.runtime.request import Update
 
 EXIT_MISMATCH = 1
 _OWN_PROMPTS = 4
@@ -54,6 +56,8 @@ def verify_command(
     engine = load_engine(engine_dir, RuntimeOptions(num_threads=threads))
     prompts = [*(_text_ids(engine, text) for text in texts), *ids]
     prompts = prompts or own_prompts(engine.core, count=_OWN_PROMPTS, seed=seed)
+    for prompt in prompts:  # refuse what cannot be answered before anything runs
+        engine.core.make(prompt, SamplingParams(max_tokens=1), _ignore)
     checks = _run(engine, prompts, max_tokens, seed, quiet=as_json)
     failed = [check for check in checks if not check.passed]
     if as_json:
@@ -61,6 +65,10 @@ def verify_command(
     else:
         _report(checks, failed)
     return EXIT_MISMATCH if failed else 0
+
+
+def _ignore(_update: Update) -> None:
+    return
 
 
 def _text_ids(engine: Engine, text: str) -> list[int]:
