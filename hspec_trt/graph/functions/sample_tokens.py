@@ -44,9 +44,12 @@ def sample_tokens(*, branches: bool) -> ir.Function:
             lambda inner: [_scores_of_candidates(inner, f, rows, shifted)],
             lambda _: [shifted],
         )[0]
+        best = g.reduce("ReduceMax", scores, 1)
     else:
         scores = _scores(g, f, rows, shifted)
-    column = _first_best(g, scores)
+        # TopK keeps TensorRT from fusing the noise into a reduction, on which its compiler does not come to an end.
+        best, _ = g.multi("TopK", scores, g.i64([1]), num_outputs=2, axis=1)
+    column = _first_best(g, scores, best)
     ids = g.op("Gather", f["token_ids"], column)
     chosen = g.op("GatherElements", shifted, g.unsqueeze(column, 1), axis=1)
     logprobs = g.op("Squeeze", g.op("Sub", chosen, normalizer), g.i64([1]))
@@ -72,15 +75,15 @@ class _Rows:
         return g.op("Div", shifted, g.op("Where", self.sampled, self.temperature, g.f32(1.0)))
 
 
-def _first_best(g: Builder, scores: ir.Value) -> ir.Value:
-    """int64 [K]: the lowest column with the highest score; the last column where there is none, for NaN.
+def _first_best(g: Builder, scores: ir.Value, best: ir.Value) -> ir.Value:
+    """int64 [K]: the lowest column with the score `best` [K, 1]; the last column where there is none, for NaN.
 
     TensorRT's ArgMax leaves ties open, and a Where over all tokens is slow in ONNX Runtime. So: the largest "columns
     left from here", exact in float32 below 2**24 columns.
     """
     width = g.dim(scores, 1)
     left = g.cast(g.op("Sub", width, g.iota(width)), ir.DataType.FLOAT)  # V, V - 1, .. 1
-    is_best = g.cast(g.op("Equal", scores, g.reduce("ReduceMax", scores, 1)), ir.DataType.FLOAT)
+    is_best = g.cast(g.op("Equal", scores, best), ir.DataType.FLOAT)
     most = g.reduce("ReduceMax", g.op("Mul", is_best, g.unsqueeze(left, 0)), 1, keepdims=False)
     return g.op("Min", g.op("Sub", width, g.cast(most, ir.DataType.INT64)), g.op("Sub", width, g.i64([1])))
 
