@@ -23,8 +23,8 @@ NO_THRESHOLD = -3e38
 class Search:
     """`rounds` rounds, each of which cuts the interval into `parts` parts; parts ** rounds is the resolution.
 
-    Many rounds of two parts are cheapest where each pass over the tokens costs; few rounds of many parts give a
-    compiler a short chain (TensorRT-RTX does not finish on 24 halvings in a row).
+    Halving is cheapest where each pass over the tokens costs. More parts give a compiler a shorter chain of rounds, at
+    parts - 1 values per token should it not fuse them into the sum.
     """
 
     rounds: int
@@ -32,7 +32,7 @@ class Search:
 
 
 BISECTION = Search(rounds=24, parts=2)
-BY_SIXTEENTHS = Search(rounds=6, parts=16)
+BY_QUARTERS = Search(rounds=12, parts=4)
 
 
 @dataclass(frozen=True)

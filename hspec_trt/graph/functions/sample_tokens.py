@@ -15,7 +15,7 @@ import onnx_ir as ir
 from hspec_trt.contract import SAMPLE_TOKENS
 from hspec_trt.graph.builder import Builder
 from hspec_trt.graph.functions.common import OpFunction
-from hspec_trt.graph.functions.filters import BISECTION, BY_SIXTEENTHS, Filters
+from hspec_trt.graph.functions.filters import BISECTION, BY_QUARTERS, Filters
 from hspec_trt.graph.functions.noise import NOISE_SPAN, gumbel_noise, row_keys
 
 FLOAT_MAX = 3e38
@@ -103,7 +103,7 @@ def _scores(g: Builder, f: OpFunction, rows: _Rows, shifted: ir.Value) -> ir.Val
     z = rows.z(g, shifted)
     keys = row_keys(g, rows.option("seed"), g.unsqueeze(f["positions"], 1))
     noise = _kept_apart(g, gumbel_noise(g, keys, g.unsqueeze(f["token_ids"], 0)))
-    threshold = rows.filters().threshold(g, z, BY_SIXTEENTHS, branches=False)
+    threshold = rows.filters().threshold(g, z, BY_QUARTERS, branches=False)
     allowed = g.op("GreaterOrEqual", z, threshold)
     drawn = g.op("Where", allowed, g.op("Add", z, noise), g.f32(EXCLUDED))
     return g.op("Where", rows.sampled, drawn, shifted)

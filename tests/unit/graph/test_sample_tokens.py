@@ -13,7 +13,7 @@ from scipy import stats
 from hspec_trt.contract import NOISE_UNIT
 from hspec_trt.graph.builder import Builder
 from hspec_trt.graph.functions import sample_tokens
-from hspec_trt.graph.functions.filters import BISECTION, BY_SIXTEENTHS, Filters, Search
+from hspec_trt.graph.functions.filters import BISECTION, BY_QUARTERS, Filters, Search
 from hspec_trt.graph.functions.noise import NOISE_SPAN, gumbel_noise, row_keys
 from tests.support import sampling_reference as reference
 from tests.support.op_body import Arrays, evaluate, run_op
@@ -27,7 +27,7 @@ FILTER_SETS = {
     "all": {"top_k": 8, "top_p": 0.9, "min_p": 0.05},
 }
 SEEDS = (0, 1, 65535, 65536, 2**31, 2**40 + 12345, 2**63 - 1)
-SEARCHES = pytest.mark.parametrize("search", [BISECTION, BY_SIXTEENTHS], ids=["bisection", "sixteenths"])
+SEARCHES = pytest.mark.parametrize("search", [BISECTION, BY_QUARTERS], ids=["bisection", "quarters"])
 EDGE = 1e-4
 """Filters find their threshold to this, in units of z; the search's own resolution is 40 / 2**24."""
 
