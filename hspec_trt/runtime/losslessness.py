@@ -142,7 +142,7 @@ def verify(
     """
     limits = core.session.limits
     for number, prompt in enumerate(prompts):
-        room = min(max_tokens, core.scheduler.longest - len(prompt))
+        room = max(min(max_tokens, core.scheduler.longest - len(prompt)), 1)  # none at all is refused as too long
         for temperature in temperatures:
             params = SamplingParams(max_tokens=room, temperature=temperature, seed=seed + number, drafts="off")
             plain = _run(core, prompt, params, None)
