@@ -132,7 +132,7 @@ def plan_engine(
     sm, library = check_backend(config, plugin_library)
     model = ir.to_proto(graph) if isinstance(graph, ir.Model) else onnx.ModelProto.FromString(graph)
     if library is not None and not allow_missing_kernels:
-        check_kernels(library, op_nodes(model, config.dtype), sm)
+        check_kernels(library, op_nodes(model, config.dtype), sm, limits.num_drafts + 1)
     external = external_weights(model)
     estimate = estimate_build(sum(weight.length for weight in external), plugins=library is not None)
     check_room(estimate, folder)

@@ -16,10 +16,11 @@ import onnx
 from hspec_trt import dtypes
 from hspec_trt.config.build import PluginMode
 from hspec_trt.contract import OP_DOMAIN, OPS, PLUGIN_VERSION
-from hspec_trt.errors import BuildError, Faults
+from hspec_trt.errors import BuildError
 from hspec_trt.native import OpNode, PluginLibrary
 
 DYNAMIC = -1
+TOLD_KERNELS = 3
 
 
 @dataclass(frozen=True)
@@ -103,21 +104,42 @@ def _extent(dim: str, sizes: Mapping[str, int]) -> int:
     return total
 
 
-def check_kernels(library: PluginLibrary, nodes: tuple[OpNode, ...], sm: tuple[int, ...]) -> None:
+def check_kernels(library: PluginLibrary, nodes: tuple[OpNode, ...], sm: tuple[int, ...], verify_width: int) -> None:
     """Check that the plugin library holds every kernel that the engine will launch.
 
+    Args:
+        verify_width: drafts a step + 1, for the command that compiles what is missing.
+
     Raises:
-        BuildError: B046, one fault for each missing kernel and architecture.
+        BuildError: B046, with the first missing kernels and the command that compiles all.
     """
-    faults = Faults()
-    missing: dict[str, None] = {}
-    for node in nodes:
-        for architecture in sm:
-            if text := library.missing_kernel(node, architecture):
-                missing.setdefault(text)
-    for text in missing:
-        faults.add(BuildError("B046", text, where=str(library.path)))
-    faults.raise_any()
+    told = dict.fromkeys(library.missing_kernel(node, architecture) for node in nodes for architecture in sm)
+    missing = [text for text in told if text]
+    if not missing:
+        return
+    more = f" (and {len(missing) - TOLD_KERNELS} more)" if len(missing) > TOLD_KERNELS else ""
+    needs = " ".join(f"--need {need}" for need in dict.fromkeys(_need(node, nodes, verify_width) for node in nodes))
+    raise BuildError(
+        "B046",
+        "; ".join(missing[:TOLD_KERNELS]) + more,
+        where=str(library.path),
+        fix=f"python build_scripts/compile_kernels.py {needs} && python build_scripts/build_plugins.py",
+    )
+
+
+def _need(node: OpNode, nodes: tuple[OpNode, ...], verify_width: int) -> str:
+    """What a node needs, as compile_kernels.py takes it."""
+    values = {name: str(value) for name, value in node.attributes.items()}
+    if node.op == "SampleTokens":
+        return f"sample:vocab_size={node.shapes[0][1]}"
+    if node.op == "Mamba2BlockScan":
+        return f"scan:{node.kv_dtype}," + ",".join(f"{name}={value}" for name, value in values.items())
+    group = int(node.attributes["num_heads"]) // int(node.attributes["num_kv_heads"])
+    shared = f"{node.kv_dtype},head_dim={values['head_dim']},group={group},page_size={values['page_size']}"
+    if node.op == "PagedAttention":
+        return f"paged:{shared},verify_width={verify_width}"
+    block = max(int(other.attributes.get("block_size", verify_width)) for other in nodes)
+    return f"shared:{shared},block={block},causal={values['causal']},no_context={values['no_context']}"
 
 
 def check_dtype(dtype: str, plugins: PluginMode) -> None:

@@ -132,8 +132,7 @@ Status findVariant(KernelRequest const& request, int32_t sm, KernelVariant const
     *variant = ptx;
     return ptx != nullptr ? Status::ok()
                           : Status::error("the plugin library has no kernel " + describe(request) + " for sm_" +
-                                          std::to_string(sm) + "; it holds " + std::to_string(kNumKernelVariants) +
-                                          " variants. Compile it: build_scripts/compile_kernels.py");
+                                          std::to_string(sm));
 }
 
 int32_t compiledValue(KernelRequest const& request, std::size_t keyIndex, int64_t wanted) {
