@@ -16,6 +16,7 @@ from onnx import helper
 
 from hspec_trt.bundle import open_engine
 from hspec_trt.contract import (
+    APPEND_KV,
     MAMBA2_BLOCK_SCAN,
     OP_DOMAIN,
     PAGED_ATTENTION,
@@ -25,7 +26,7 @@ from hspec_trt.contract import (
 )
 from hspec_trt.dtypes import ALL
 from hspec_trt.errors import BuildError
-from plugins.kernels.needs import KINDS, Need, PagedNeed, SampleNeed, ScanNeed, SharedNeed, faults
+from plugins.kernels.needs import KINDS, AppendNeed, Need, PagedNeed, SampleNeed, ScanNeed, SharedNeed, faults
 
 GRAPH_FILE: Final = "graph.onnx"
 _EXAMPLES: Final = {
@@ -88,6 +89,10 @@ def _paged(graph: _Graph, attributes: Attributes, inputs: Mapping[str, str]) -> 
     return PagedNeed(graph.dtype, attributes["head_dim"], group, attributes["page_size"], graph.verify_width)
 
 
+def _append(graph: _Graph, attributes: Attributes, inputs: Mapping[str, str]) -> Need:
+    return AppendNeed(graph.dtype, attributes["head_dim"], attributes["page_size"])
+
+
 def _shared(graph: _Graph, attributes: Attributes, inputs: Mapping[str, str]) -> Need:
     group = attributes["num_heads"] // attributes["num_kv_heads"]
     return SharedNeed(
@@ -111,6 +116,7 @@ def _sample(graph: _Graph, attributes: Attributes, inputs: Mapping[str, str]) ->
 
 _READERS: Final[Mapping[str, tuple[OpSpec, Callable[[_Graph, Attributes, Mapping[str, str]], Need]]]] = {
     PAGED_ATTENTION.name: (PAGED_ATTENTION, _paged),
+    APPEND_KV.name: (APPEND_KV, _append),
     SHARED_KV_ATTENTION.name: (SHARED_KV_ATTENTION, _shared),
     MAMBA2_BLOCK_SCAN.name: (MAMBA2_BLOCK_SCAN, _scan),
     SAMPLE_TOKENS.name: (SAMPLE_TOKENS, _sample),

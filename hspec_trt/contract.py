@@ -305,10 +305,10 @@ ANCHOR_WINDOW_ATTENTION: Final = replace(SHARED_KV_ATTENTION, name="AnchorWindow
 """SharedKvAttention with the window of training: every slot sees positions >= prefix_lens - W and its whole block (or
 the slots up to itself). For comparison with trained behaviour."""
 
-FUNCTION_OPS: Final = {op.name: op for op in (APPEND_KV, ANCHOR_WINDOW_ATTENTION)}
+FUNCTION_OPS: Final = {op.name: op for op in (ANCHOR_WINDOW_ATTENTION,)}
 """Ops that are functions of standard ops only: no backend has a kernel for them."""
 
-OPS: Final = {op.name: op for op in (PAGED_ATTENTION, SHARED_KV_ATTENTION, MAMBA2_BLOCK_SCAN, SAMPLE_TOKENS)}
+OPS: Final = {op.name: op for op in (PAGED_ATTENTION, APPEND_KV, SHARED_KV_ATTENTION, MAMBA2_BLOCK_SCAN, SAMPLE_TOKENS)}
 
 # The counter-based noise g(seed, position, token id). All arithmetic modulo NOISE_PRIME in 64-bit integers, where
 # cubing is a permutation (the prime is 2 modulo 3). cube(x) = ((x * x mod P) * x) mod P. Per logits row:

@@ -37,14 +37,19 @@ class ExternalWeight:
 
 
 def for_tensorrt(model: onnx.ModelProto, plugins: PluginMode) -> bytes:
-    """The serialised graph for TensorRT's parser; `model` is not changed."""
+    """The serialised graph for TensorRT's parser; `model` is not changed.
+
+    Bodies stay in it for ops that have no plugin.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     if plugins == "kernels":
-        for node in _custom_nodes(copy):
+        for node in _plugin_nodes(copy):
             node.attribute.append(onnx.helper.make_attribute("plugin_namespace", OP_DOMAIN))
             node.attribute.append(onnx.helper.make_attribute("plugin_version", PLUGIN_VERSION))
+        bodies = [function for function in copy.functions if function.name not in OPS]
         del copy.functions[:]
+        copy.functions.extend(bodies)
     data: bytes = copy.SerializeToString()
     return data
 
@@ -59,8 +64,8 @@ def external_weights(model: onnx.ModelProto) -> tuple[ExternalWeight, ...]:
     return tuple(found)
 
 
-def _custom_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    return (node for node in model.graph.node if node.domain == OP_DOMAIN)
+def _plugin_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    return (node for node in model.graph.node if node.domain == OP_DOMAIN and node.op_type in OPS)
 
 
 def op_nodes(model: onnx.ModelProto, dtype: str) -> tuple[OpNode, ...]:
@@ -71,7 +76,7 @@ def op_nodes(model: onnx.ModelProto, dtype: str) -> tuple[OpNode, ...]:
     """
     fixed = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     nodes: dict[tuple[object, ...], OpNode] = {}
-    for node in _custom_nodes(model):
+    for node in _plugin_nodes(model):
         spec, sizes = OPS[node.op_type], _sizes(node, fixed)
         attributes = {attr.name: onnx.helper.get_attribute_value(attr) for attr in node.attribute}
         shapes = tuple(tuple(_extent(dim, sizes) for dim in spec.operands[name].dims) for name in spec.inputs)
@@ -134,6 +139,8 @@ def _need(node: OpNode, nodes: tuple[OpNode, ...], verify_width: int) -> str:
         return f"sample:vocab_size={node.shapes[0][1]}"
     if node.op == "Mamba2BlockScan":
         return f"scan:{node.kv_dtype}," + ",".join(f"{name}={value}" for name, value in values.items())
+    if node.op == "AppendKv":
+        return f"append:{node.kv_dtype},head_dim={values['head_dim']},page_size={values['page_size']}"
     group = int(node.attributes["num_heads"]) // int(node.attributes["num_kv_heads"])
     shared = f"{node.kv_dtype},head_dim={values['head_dim']},group={group},page_size={values['page_size']}"
     if node.op == "PagedAttention":

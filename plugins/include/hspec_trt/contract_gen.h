@@ -37,7 +37,7 @@ struct OpSpec {
 constexpr int32_t kContractVersion = 1;
 constexpr char const* kOpDomain = "hspec_trt";
 constexpr char const* kPluginVersion = "1";
-constexpr char const* kOpsDigest = "9db62ed0274a4d59";
+constexpr char const* kOpsDigest = "233152dd8b1cc059";
 constexpr int32_t kNullPage = 0;
 constexpr int32_t kPageSizes[] = {16, 32, 64, 128};
 constexpr int32_t kMaxVocabSize = 262144;
@@ -116,6 +116,32 @@ constexpr Operand kOperands[] = {
 };
 constexpr OpSpec kSpec{"PagedAttention", 10, 2, 6, kOperands, kAttributes};
 }  // namespace paged_attention
+
+namespace append_kv {
+enum Input : int32_t { kKey, kValue, kKvPages, kPageTable, kTokenRows, kTokenPositions };
+enum Output : int32_t { kKvPagesOutResult };
+// Each member has four bytes, in the order of kAttributes.
+struct Attributes {
+    int32_t numKvHeads;
+    int32_t headDim;
+    int32_t pageSize;
+};
+constexpr Attribute kAttributes[] = {
+    {"num_kv_heads", AttributeType::kInt},
+    {"head_dim", AttributeType::kInt},
+    {"page_size", AttributeType::kInt},
+};
+constexpr Operand kOperands[] = {
+    {"key", Type::kKv, "N num_kv_heads head_dim", -1},
+    {"value", Type::kKv, "N num_kv_heads head_dim", -1},
+    {"kv_pages", Type::kKv, "P 2 num_kv_heads page_size head_dim", -1},
+    {"page_table", Type::kInt32, "R M", -1},
+    {"token_rows", Type::kInt32, "N", -1},
+    {"token_positions", Type::kInt32, "N", -1},
+    {"kv_pages_out", Type::kKv, "P 2 num_kv_heads page_size head_dim", 2},
+};
+constexpr OpSpec kSpec{"AppendKv", 6, 1, 3, kOperands, kAttributes};
+}  // namespace append_kv
 
 namespace shared_kv_attention {
 enum Input : int32_t { kQuery, kKey, kValue, kKvPages, kPageTable, kPrefixLens };
@@ -208,6 +234,6 @@ constexpr Operand kOperands[] = {
 constexpr OpSpec kSpec{"SampleTokens", 9, 3, 0, kOperands, nullptr};
 }  // namespace sample_tokens
 
-constexpr OpSpec const* kOps[] = {&paged_attention::kSpec, &shared_kv_attention::kSpec, &mamba2_block_scan::kSpec, &sample_tokens::kSpec};
+constexpr OpSpec const* kOps[] = {&paged_attention::kSpec, &append_kv::kSpec, &shared_kv_attention::kSpec, &mamba2_block_scan::kSpec, &sample_tokens::kSpec};
 
 }  // namespace hspec_trt::contract

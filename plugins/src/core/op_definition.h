@@ -45,6 +45,7 @@ inline uint64_t address(void const* pointer) {
 }
 
 OpDefinition const& pagedAttention();
+OpDefinition const& appendKv();
 OpDefinition const& sharedKvAttention();
 OpDefinition const& mamba2BlockScan();
 OpDefinition const& sampleTokens();

@@ -46,7 +46,7 @@ void describeKernels(std::ostream& out) {
 }  // namespace
 
 std::array<OpDefinition const*, kNumOps> const& allOps() {
-    static std::array<OpDefinition const*, kNumOps> const ops{&pagedAttention(), &sharedKvAttention(),
+    static std::array<OpDefinition const*, kNumOps> const ops{&pagedAttention(), &appendKv(), &sharedKvAttention(),
                                                               &mamba2BlockScan(), &sampleTokens()};
     return ops;
 }

@@ -2,8 +2,8 @@
 // What TensorRT looks up in a plugin library: one creator an op, and the logger.
 #include <NvInferRuntime.h>
 
-#include <array>
 #include <new>
+#include <vector>
 
 #include "core/creation_log.h"
 #include "core/registry.h"
@@ -16,9 +16,9 @@ namespace {
 
 class OpCreator final : public nvinfer1::IPluginCreatorV3One {
   public:
-    explicit OpCreator(OpDefinition const& definition)
-        : definition_(definition),
-          fields_(fieldsOf(definition.spec, nullptr)),
+    explicit OpCreator(OpDefinition const* definition)
+        : definition_(*definition),
+          fields_(fieldsOf(definition->spec, nullptr)),
           fieldCollection_{static_cast<int32_t>(fields_.size()), fields_.data()} {}
 
     // The same fields carry a node's attributes (build) and those of a stored plugin (run time).
@@ -55,17 +55,22 @@ class OpCreator final : public nvinfer1::IPluginCreatorV3One {
     nvinfer1::PluginFieldCollection fieldCollection_;
 };
 
+std::vector<nvinfer1::IPluginCreatorInterface*> pointersTo(std::vector<OpCreator>& creators) {
+    std::vector<nvinfer1::IPluginCreatorInterface*> list;
+    for (OpCreator& creator : creators) {
+        list.push_back(&creator);
+    }
+    return list;
+}
+
 }  // namespace
 }  // namespace hspec_trt
 
 extern "C" __attribute__((visibility("default"))) nvinfer1::IPluginCreatorInterface* const* getCreators(
     int32_t& nbCreators) {
     using hspec_trt::OpCreator;
-    static std::array<OpCreator, hspec_trt::kNumOps> creators{
-        OpCreator(hspec_trt::pagedAttention()), OpCreator(hspec_trt::sharedKvAttention()),
-        OpCreator(hspec_trt::mamba2BlockScan()), OpCreator(hspec_trt::sampleTokens())};
-    static std::array<nvinfer1::IPluginCreatorInterface*, hspec_trt::kNumOps> const list{&creators[0], &creators[1],
-                                                                                         &creators[2], &creators[3]};
+    static std::vector<OpCreator> creators(hspec_trt::allOps().begin(), hspec_trt::allOps().end());
+    static std::vector<nvinfer1::IPluginCreatorInterface*> const list = hspec_trt::pointersTo(creators);
     nbCreators = static_cast<int32_t>(list.size());
     return list.data();
 }

@@ -121,13 +121,14 @@ def test_no_control_flow_for_tensorrt(backend: str) -> None:
 def test_custom_ops_carry_all_that_the_contract_lists() -> None:
     model, _ = emit(hspec_pair("hspec_qwen3"))
     nodes = [node for node in all_nodes(model) if node.domain == OP_DOMAIN]
-    assert {node.op_type for node in nodes} == set(OPS)
+    used = set(OPS) - {"AppendKv"}  # H-Spec has no cache of its own
+    assert {node.op_type for node in nodes} == used
     for node in nodes:
         spec = OPS[node.op_type]
         assert len(node.input) == len(spec.inputs) and all(node.input)
         assert len(node.output) == len(spec.outputs) and all(node.output)
         assert {attribute.name for attribute in node.attribute} == set(spec.attributes)
-    assert {function.name for function in model.functions} == set(OPS)
+    assert {function.name for function in model.functions} == used
     assert not [node.name for function in model.functions for node in function.node if node.name]
 
 
