@@ -16,6 +16,7 @@ G     drafts a row may carry (engine constant); verify width is G + 1
 M     pages of the longest row in this step
 P     pages of the pool; page 0 is never allocated
 V     vocabulary of the target
+E     edited logits; L, J: rows of logits with a token mask, or whose C most likely tokens are wanted (`EXTENSIONS`)
 ====  ==============================================================================================================
 """
 
@@ -86,6 +87,49 @@ DRAFT_CONFIDENCE: Final = TensorSpec(
     "draft_confidence", "float32", ("D", "G"), "chance that each draft is accepted, given that those before it are"
 )
 """Further output of engines built to give it."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Step inputs and outputs that an engine may be built with beyond those above; the manifest lists it by name."""
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...] = ()
+
+
+MAX_TOP_LOGPROBS: Final = 20
+"""C: most likely tokens that the extension ``top_logprobs`` reports for a row of logits."""
+
+EXTENSIONS: Final = {
+    extension.name: extension
+    for extension in (
+        Extension(  # E edits of logits, before temperature and filters; log-probabilities stay the raw distribution's
+            "logit_edits",
+            inputs=(
+                TensorSpec("edit_rows", "int32", ("E",), "entry of verify_rows; a pair of row and token stands once"),
+                TensorSpec("edit_ids", "int32", ("E",), "token id"),
+                TensorSpec("edit_scales", "float32", ("E",), "divides a positive logit, multiplies a negative one"),
+                TensorSpec("edit_biases", "float32", ("E",), "added after the scale"),
+            ),
+        ),
+        Extension(  # L rows of logits from which only some tokens may be drawn
+            "token_masks",
+            inputs=(
+                TensorSpec("mask_rows", "int32", ("L",), "entry of verify_rows, each once"),
+                TensorSpec("token_masks", "bool", ("L", "V"), "false: the token cannot be drawn"),
+            ),
+        ),
+        Extension(  # J rows of logits whose most likely tokens are wanted
+            "top_logprobs",
+            inputs=(TensorSpec("top_rows", "int32", ("J",), "entry of verify_rows"),),
+            outputs=(
+                TensorSpec("top_ids", "int32", ("J", "C"), "most likely tokens of the raw distribution, best first"),
+                TensorSpec("top_logprobs", "float32", ("J", "C"), "their log-probabilities"),
+            ),
+        ),
+    )
+}
 
 _KV_DIMS: Final = ("P", "2", "kv_heads", "page_size", "head_dim")
 _DRAFT_KV_DIMS: Final = ("P", "2", "draft_kv_heads", "page_size", "draft_head_dim")

@@ -97,7 +97,7 @@ def build(
     drafter = None if drafter_path is None else load_drafter(drafter_path, target)
     limits = settle_limits(config, target.config, None if drafter is None else drafter.config)
     notes = _announce(target, drafter, config, progress)
-    config = replace(config, max_seq_len=limits.max_seq_len, num_drafts=limits.num_drafts)
+    config = replace(config, max_seq_len=limits.max_seq_len, num_drafts=limits.num_drafts, extensions=limits.extensions)
 
     sources = engine_weights(
         target.tensors,
@@ -202,7 +202,14 @@ def settle_limits(config: BuildConfig, target: TargetConfig, drafter: DrafterCon
     if not faults.found and config.max_batch_size * width > config.max_num_tokens:
         faults.add(_too_many_rows(config, width))
     faults.raise_any()
-    return EngineLimits(config.max_batch_size, max_seq_len, config.max_num_tokens, config.page_size, num_drafts)
+    return EngineLimits(
+        config.max_batch_size,
+        max_seq_len,
+        config.max_num_tokens,
+        config.page_size,
+        num_drafts,
+        config.settled_extensions,
+    )
 
 
 def _too_many_rows(config: BuildConfig, width: int) -> BuildError:

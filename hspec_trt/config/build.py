@@ -11,6 +11,8 @@ from hspec_trt.config.drafters_block import WindowRule
 Backend = Literal["onnxruntime", "tensorrt-rtx", "tensorrt"]
 BACKENDS: tuple[Backend, ...] = ("onnxruntime", "tensorrt-rtx", "tensorrt")
 PluginMode = Literal["kernels", "none"]
+ExtensionName = Literal["logit_edits", "token_masks", "top_logprobs"]
+EXTENSION_NAMES: tuple[ExtensionName, ...] = ("logit_edits", "token_masks", "top_logprobs")
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,9 @@ class BuildConfig:
         draft_window: edge of a block drafter's sliding windows; "training" is for comparison only.
         draft_confidence: give the drafter's estimate of each draft's acceptance (needs a confidence head).
         plugins: "none" compiles the ops' function bodies instead of the plugin kernels.
+        extensions: optional parts of the step (`hspec_trt.contract.EXTENSIONS`): penalties and biases, token masks
+            for guided decoding, the most likely tokens of a row. None is all of them on the onnxruntime backend,
+            where they cost nothing to steps without, and none elsewhere.
     """
 
     backend: Backend = "onnxruntime"
@@ -41,6 +46,14 @@ class BuildConfig:
     draft_window: WindowRule = "serving"
     draft_confidence: bool = False
     plugins: PluginMode = "kernels"
+    extensions: tuple[ExtensionName, ...] | None = None
+
+    @property
+    def settled_extensions(self) -> tuple[ExtensionName, ...]:
+        """The extensions that a build of this configuration gets."""
+        if self.extensions is not None:
+            return self.extensions
+        return EXTENSION_NAMES if self.backend == "onnxruntime" else ()
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,7 @@ class EngineLimits:
         max_num_tokens: packed tokens of one step.
         page_size: tokens a page holds.
         num_drafts: drafts a row may carry; the verify width is one more.
+        extensions: optional parts of the step that the engine has.
     """
 
     max_batch_size: int
@@ -60,6 +74,7 @@ class EngineLimits:
     max_num_tokens: int
     page_size: int
     num_drafts: int
+    extensions: tuple[ExtensionName, ...] = ()
 
     @property
     def max_pages_per_row(self) -> int:

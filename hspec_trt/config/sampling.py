@@ -13,6 +13,25 @@ DRAFT_SOURCES: tuple[DraftSource, ...] = ("drafter", "prompt_lookup", "both")
 
 
 @dataclass(frozen=True)
+class GuidedDecodingParams:
+    """What a text must look like; exactly one of these.
+
+    Attributes:
+        json: a JSON schema, as text.
+        json_object: any JSON object.
+        regex: a regular expression for the whole text.
+        grammar: a grammar in Lark's syntax, with the rule ``start``.
+        choice: one of these strings.
+    """
+
+    json: str | None = None
+    json_object: bool = False
+    regex: str | None = None
+    grammar: str | None = None
+    choice: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class SamplingParams:
     """How one request is sampled and when it ends.
 
@@ -33,8 +52,19 @@ class SamplingParams:
         num_drafts: drafts a step at most, 1 to the engine's own number G; None is G.
         draft_source: the engine's drafter, n-gram look-up in the text so far (needs no drafter), or "both": look-up,
             and the drafter where nothing matches. None takes the drafter where there is one.
-        min_tokens, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, bad_words, num_logprobs:
-            refused by name (R210) where the engine was built without them.
+        min_tokens: new tokens before an end token or one of `stop_token_ids` can be drawn.
+        repetition_penalty: above 0; divides a positive logit and multiplies a negative one, for tokens of prompt and
+            text. 1 is off.
+        presence_penalty, frequency_penalty: taken from the logit of a token of the text, once, or as often as it is
+            there. 0 is off.
+        logit_bias: pairs of token id and what is added to its logit.
+        bad_words: strings whose tokens are never completed.
+        logprobs: most likely tokens to report for each position, 0 to 20, with their log-probabilities under the
+            target's raw distribution.
+        guided_decoding: what the text must look like.
+
+    All of these act on the target's logits with the text before each of them, so drafts change nothing here either.
+    What an engine was built without is refused by name (R210).
     """
 
     max_tokens: int | None = None
@@ -56,4 +86,5 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     logit_bias: tuple[tuple[int, float], ...] = ()
     bad_words: tuple[str, ...] = ()
-    num_logprobs: int = 0
+    logprobs: int = 0
+    guided_decoding: GuidedDecodingParams | None = None

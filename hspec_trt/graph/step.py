@@ -14,6 +14,8 @@ from hspec_trt.config.drafter import DrafterConfig
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.contract import (
     DRAFT_CONFIDENCE,
+    EXTENSIONS,
+    MAX_TOP_LOGPROBS,
     NEXT_IDS,
     STEP_INPUTS,
     STEP_OUTPUTS,
@@ -25,6 +27,7 @@ from hspec_trt.errors import BuildError
 from hspec_trt.graph.builder import Builder
 from hspec_trt.graph.drafters import DraftContext, DraftOutputs, draft_context, drafter_for, no_drafts
 from hspec_trt.graph.functions import op_functions
+from hspec_trt.graph.logits import edits_of, top_logprobs
 from hspec_trt.graph.recorder import StepRecorder
 from hspec_trt.graph.rows import packed_rows
 from hspec_trt.graph.target import target_layers, target_logits
@@ -67,13 +70,14 @@ def build_step(
     states = target_layers(s, target, inputs, rows, build.page_size)
     logits = target_logits(s, target, g.op("Gather", states.hidden[-1], inputs["verify_rows"]))
     s.probe("target.logits", [logits])
-    verdict = verify(s, inputs, rows, logits, num_drafts)
+    use_branches = build.backend == "onnxruntime" if branches is None else branches
+    edit = edits_of(build.extensions or (), inputs, target.vocab_size)
+    verdict = verify(s, inputs, rows, logits, num_drafts, edit, branches=use_branches)
     emitter = drafter_for(drafter)
 
     def context(builder: Builder) -> DraftContext:
         return draft_context(s.inside(builder), target, build, num_drafts, inputs, states, rows, verdict)
 
-    use_branches = build.backend == "onnxruntime" if branches is None else branches
     cached = emitter.begin(context(g)) if drafter is not None and drafter.num_cache_layers else ()
     if use_branches and drafter is not None and not probes:
         drafts = _unless_empty(g, inputs["draft_rows"], lambda inner: emitter.draft(context(inner)), context)
@@ -84,6 +88,8 @@ def build_step(
     outputs = dict(zip(STEP_OUTPUTS, results, strict=True))
     if build.draft_confidence:
         outputs[DRAFT_CONFIDENCE] = _confidence(drafts)
+    if "top_logprobs" in (build.extensions or ()):
+        outputs |= top_logprobs(s, inputs, logits, target.vocab_size)
     outputs |= {kv_pages_out(layer): pages for layer, pages in enumerate(states.kv_pages)}
     outputs |= {kv_pages_out(layer, drafter=True): pages for layer, pages in enumerate(cached)}
     return recorder.model(outputs, op_functions(branches=use_branches))
@@ -143,13 +149,17 @@ def _recorder(
     *,
     probes: bool,
 ) -> StepRecorder:
-    specs = [*STEP_INPUTS, *further_inputs(drafter), *(kv_pages(layer) for layer in range(target.num_layers))]
+    extensions = (spec for name in build.extensions or () for spec in EXTENSIONS[name].inputs)
+    specs = [*STEP_INPUTS, *further_inputs(drafter), *extensions]
+    specs += [kv_pages(layer) for layer in range(target.num_layers)]
     sizes = {
         "G": num_drafts,
         "G+1": num_drafts + 1,
         "kv_heads": target.num_kv_heads,
         "page_size": build.page_size,
         "head_dim": target.head_dim,
+        "V": target.vocab_size,
+        "C": min(MAX_TOP_LOGPROBS, target.vocab_size),
     }
     if drafter is not None:
         specs += [kv_pages(layer, drafter=True) for layer in range(drafter.num_cache_layers)]

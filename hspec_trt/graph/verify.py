@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from hspec_trt.contract import SAMPLE_TOKENS
 from hspec_trt.graph.layers import Scope
+from hspec_trt.graph.logits import LogitEdits
 from hspec_trt.graph.rows import PackedRows
 
 SAMPLING_INPUTS = ("temperature", "top_p", "min_p", "top_k", "seed")
@@ -53,16 +54,31 @@ def sample(
     return ids, logprobs, finite
 
 
-def verify(s: Scope, inputs: Mapping[str, ir.Value], rows: PackedRows, logits: ir.Value, num_drafts: int) -> Verdict:
+def verify(
+    s: Scope,
+    inputs: Mapping[str, ir.Value],
+    rows: PackedRows,
+    logits: ir.Value,
+    num_drafts: int,
+    edits: LogitEdits | None = None,
+    *,
+    branches: bool = False,
+) -> Verdict:
     """Accept drafts and find the bonus token of each row.
 
     Args:
         logits: float32 [K, V].
         num_drafts: G, the most drafts a row carries.
+        edits: what is done to logits before a token is drawn from them, in engines that have it.
+        branches: leave the edits out, by an ``If``, of steps that have none.
     """
     g = s.builder
     token_ids = s.weight("target.token_ids")
-    sampled = sample(s, inputs, logits, token_ids, rows.verify_row_ids, rows.verify_positions)
+
+    def draw(scope: Scope, values: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+        return sample(scope, inputs, values, token_ids, rows.verify_row_ids, rows.verify_positions)
+
+    sampled = draw(s, logits) if edits is None else edits.sampled(s, logits, draw, branches=branches)
     starts, ends = _bounds(s, inputs["cu_verify_lens"])
     lens = g.op("Sub", ends, starts)  # int64 [R, 1]
     slots = g.i64([list(range(num_drafts + 1))])

@@ -14,7 +14,9 @@ from typing import Final
 
 import numpy as np
 
+from hspec_trt.config.build import ExtensionName
 from hspec_trt.config.sampling import DRAFT_SOURCES, DRAFTING, SamplingParams
+from hspec_trt.contract import MAX_TOP_LOGPROBS
 from hspec_trt.errors import Faults, RequestError
 from hspec_trt.runtime.session import Limits
 
@@ -32,6 +34,7 @@ class _Range:
     words: str
     whole: bool = False
     optional: bool = False
+    above_low: bool = False
 
     def holds(self, value: object) -> bool:
         """True where `value` is a number of the right kind in the range."""
@@ -41,7 +44,8 @@ class _Range:
             return False
         if not isinstance(value, numbers.Integral if self.whole else numbers.Real):
             return False
-        return math.isfinite(value) and bool(self.low <= value <= self.high)  # type: ignore[operator]
+        inside = self.low < value if self.above_low else self.low <= value  # type: ignore[operator]
+        return math.isfinite(value) and bool(inside and value <= self.high)
 
 
 _TINY: Final = float(np.finfo(np.float32).tiny)
@@ -53,16 +57,25 @@ _RANGES: Final = {
     "top_k": _Range("R204", 0, 2**31 - 1, "0 (off) or a whole number below 2**31", whole=True),
     "seed": _Range("R205", 0, MAX_SEED - 1, "a whole number from 0 to 2**63 - 1", whole=True, optional=True),
     "n": _Range("R209", 1, 1024, "a whole number from 1 to 1024", whole=True),
+    "min_tokens": _Range("R211", 0, math.inf, "a whole number, 0 is off", whole=True),
+    "repetition_penalty": _Range("R212", 0.0, 100.0, "above 0, at most 100; 1 is off", above_low=True),
+    "presence_penalty": _Range("R213", -100.0, 100.0, "-100 to 100; 0 is off"),
+    "frequency_penalty": _Range("R214", -100.0, 100.0, "-100 to 100; 0 is off"),
+    "logprobs": _Range("R217", 0, MAX_TOP_LOGPROBS, f"a whole number from 0 to {MAX_TOP_LOGPROBS}", whole=True),
 }
-_UNSUPPORTED: Final = {
-    "min_tokens": 0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "logit_bias": (),
-    "bad_words": (),
-    "num_logprobs": 0,
+_BIAS: Final = _Range("R215", -1e4, 1e4, "pairs of a token id and a number from -10000 to 10000")
+_EXTENSION_OF: Final[dict[str, ExtensionName]] = {
+    "min_tokens": "logit_edits",
+    "repetition_penalty": "logit_edits",
+    "presence_penalty": "logit_edits",
+    "frequency_penalty": "logit_edits",
+    "logit_bias": "logit_edits",
+    "bad_words": "logit_edits",
+    "logprobs": "top_logprobs",
+    "guided_decoding": "token_masks",
 }
+"""Options that need an extension of the step."""
+_UNSET: Final = SamplingParams()
 
 
 def check_params(params: SamplingParams, limits: Limits) -> None:
@@ -124,10 +137,30 @@ def _param_faults(params: SamplingParams, limits: Limits) -> Iterator[RequestErr
         needed = f"whole numbers in [0, {limits.vocab_size})"
         yield RequestError("R207", f"stop_token_ids is {params.stop_token_ids!r}", needed=needed)
     yield from _draft_faults(params, limits)
-    for name, default in _UNSUPPORTED.items():
-        if getattr(params, name) != default:
+    yield from _edit_faults(params, limits)
+    for name, extension in _EXTENSION_OF.items():
+        if getattr(params, name) != getattr(_UNSET, name) and extension not in limits.extensions:
             found = f"{name} = {getattr(params, name)!r} is not supported by this engine"
-            yield RequestError("R210", found, fix=f"Leave {name} unset")
+            needed = f"an engine built with the extension {extension}"
+            yield RequestError("R210", found, needed=needed, fix=f"Leave {name} unset")
+
+
+def _edit_faults(params: SamplingParams, limits: Limits) -> Iterator[RequestError]:
+    pairs = [pair for pair in params.logit_bias if isinstance(pair, tuple) and len(pair) == 2]
+    ids = [pair[0] for pair in pairs]
+    good_ids = all(isinstance(i, numbers.Integral) and 0 <= i < limits.vocab_size for i in ids)
+    if len(pairs) < len(params.logit_bias) or not good_ids or not all(_BIAS.holds(pair[1]) for pair in pairs):
+        needed = f"{_BIAS.words}; ids are in [0, {limits.vocab_size})"
+        yield RequestError(_BIAS.code, f"logit_bias is {params.logit_bias!r}", needed=needed)
+    if any(not isinstance(word, str) or not word for word in params.bad_words):
+        yield RequestError("R216", f"bad_words is {params.bad_words!r}", needed="strings, none empty")
+    guide = params.guided_decoding
+    if guide is not None:
+        given = sum(map(bool, (guide.json, guide.json_object, guide.regex, guide.grammar, guide.choice)))
+        if given != 1:
+            yield RequestError("R220", f"guided_decoding gives {given} forms", needed="exactly one")
+        if params.ignore_eos:
+            yield RequestError("R220", "guided_decoding with ignore_eos", needed="end tokens: the text ends with one")
 
 
 def _draft_faults(params: SamplingParams, limits: Limits) -> Iterator[RequestError]:

@@ -3,28 +3,25 @@
 
 from __future__ import annotations
 
-import itertools
-import secrets
 import time
-from collections.abc import Sequence as SequenceOf
 
 import numpy as np
 
-from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.contract import NULL_PAGE
 from hspec_trt.errors import HspecError, RequestError
-from hspec_trt.runtime.checks import MAX_SEED, check_params, check_prompt
 from hspec_trt.runtime.commit import REASONS, Committed, Committer
-from hspec_trt.runtime.detokenizer import Decoder, TextStream
-from hspec_trt.runtime.drafting import DraftPolicy
-from hspec_trt.runtime.lookup import HostDrafts, NgramIndex
+from hspec_trt.runtime.detokenizer import Codec
+from hspec_trt.runtime.drafting import DraftChoice, DraftPolicy
+from hspec_trt.runtime.guided import GuideMaker
+from hspec_trt.runtime.intake import Intake
 from hspec_trt.runtime.options import SchedulerOptions
 from hspec_trt.runtime.packing import pack
-from hspec_trt.runtime.request import NO_SLOT, Sequence, Sink, Update
+from hspec_trt.runtime.request import NO_SLOT, Sequence, Update
 from hspec_trt.runtime.scheduler import Scheduler, StepPlan
 from hspec_trt.runtime.session import Session, StepOutputs
+from hspec_trt.runtime.shaping import ShapedStep, shape_step, take_tops
 from hspec_trt.runtime.stats import RuntimeStats
-from hspec_trt.runtime.stop import FinishReason, StopRules
+from hspec_trt.runtime.stop import FinishReason
 
 
 class EngineCore:
@@ -33,7 +30,8 @@ class EngineCore:
     Args:
         session: with its pages allocated.
         eos_ids: the model's end tokens.
-        decoder: needed for stop strings; None where the engine has no tokenizer.
+        decoder: needed for stop strings and bad words; None where the engine has no tokenizer.
+        guides: makes grammars for guided decoding.
     """
 
     def __init__(
@@ -41,66 +39,20 @@ class EngineCore:
         session: Session,
         *,
         eos_ids: frozenset[int] = frozenset(),
-        decoder: Decoder | None = None,
+        decoder: Codec | None = None,
+        guides: GuideMaker | None = None,
         options: SchedulerOptions | None = None,
     ) -> None:
-        self.session, self._eos_ids, self._decoder = session, eos_ids, decoder
+        limits = session.limits
+        self.session = session
         options = options or SchedulerOptions()
         self._prefix_cache = options.prefix_cache
         self.scheduler = Scheduler(session.limits, session.num_pages, options, eos_ids)
         self.stats = RuntimeStats()
         self.policy = DraftPolicy(session.limits.num_drafts, session.limits.has_drafter)
         self._committer = Committer(self.scheduler.table, eos_ids)
-        self._numbers = itertools.count(1)
-
-    def make(
-        self,
-        prompt_ids: SequenceOf[int],
-        params: SamplingParams,
-        sink: Sink,
-        *,
-        streaming: bool = False,
-        priority: int = 0,
-        index: int = 0,
-        host_drafts: HostDrafts | None = None,
-    ) -> Sequence:
-        """Check one request and make its sequence, which `add` puts in the line.
-
-        Args:
-            index: which of the request's `n` answers.
-            host_drafts: makes the drafts, in place of what the options say.
-
-        Raises:
-            RequestError: R1xx, R2xx.
-        """
-        limits, longest = self.session.limits, self.scheduler.longest
-        check_params(params, limits)
-        check_prompt(prompt_ids, params.max_tokens, limits, longest)
-        if params.stop and self._decoder is None:
-            raise RequestError(
-                "R206", "stop strings need a tokenizer, and the engine has none", fix="Use stop_token_ids"
-            )
-        room = longest - len(prompt_ids)
-        seed = secrets.randbelow(MAX_SEED) if params.seed is None else (params.seed + index) % MAX_SEED
-        eos_ids = frozenset() if params.ignore_eos else self._eos_ids
-        source = params.draft_source or ("drafter" if limits.has_drafter else "prompt_lookup")
-        if host_drafts is None and source != "drafter" and params.drafts != "off":
-            host_drafts = NgramIndex()
-        return Sequence(
-            number=next(self._numbers),
-            tokens=np.array(prompt_ids, np.int32),
-            prompt_len=len(prompt_ids),
-            end_len=len(prompt_ids) + min(params.max_tokens or room, room),
-            params=params,
-            seed=seed,
-            rules=StopRules(eos_ids, frozenset(params.stop_token_ids)),
-            sink=sink,
-            streaming=streaming,
-            text=TextStream(self._decoder, params.stop) if params.stop and self._decoder else None,
-            lookup=host_drafts,
-            uses_drafter=source != "prompt_lookup" and limits.has_drafter,
-            priority=priority,
-        )
+        guides = guides or GuideMaker(None, limits.vocab_size, sorted(eos_ids))
+        self.make = Intake(limits, self.scheduler.longest, eos_ids, decoder, guides).make
 
     def add(self, seq: Sequence) -> None:
         """Put a sequence in the line."""
@@ -125,10 +77,10 @@ class EngineCore:
         """Run one step; False where there was nothing to run."""
         auto_rows = len(self.scheduler.running)
         choice = self.policy.choose(auto_rows)
-        plan = self.scheduler.plan(choice.verify, choice.draft)
+        plan, shaped = self._plan(choice)
         if plan is None:
             return False
-        inputs = pack(plan, self.scheduler.table)
+        inputs = pack(plan, self.scheduler.table, shaped.extras if shaped else None)
         start = time.perf_counter()
         try:
             outputs = self.session.step(inputs)
@@ -139,8 +91,20 @@ class EngineCore:
         committed = self._committer.commit(plan, outputs)
         self._observe(plan, committed, seconds)
         self._enter_pages(plan, outputs)
+        if shaped is not None:
+            take_tops(shaped, plan, self.scheduler.table, outputs, committed.kept)
         self._tell(plan, outputs, committed)
         return True
+
+    def _plan(self, choice: DraftChoice) -> tuple[StepPlan | None, ShapedStep | None]:
+        """The next step's rows and what they want of their logits; answers whose grammar gives up end here."""
+        while True:
+            plan = self.scheduler.plan(choice.verify, choice.draft)
+            shaped = shape_step(plan, self.scheduler.table) if plan else None
+            if shaped is None or not shaped.failed:
+                return plan, shaped
+            for seq, error in shaped.failed:
+                self._end(seq, "error", error)
 
     def _observe(self, plan: StepPlan, committed: Committed, seconds: float) -> None:
         stats, verified = self.stats, plan.verify_lens > 0
@@ -183,8 +147,9 @@ class EngineCore:
             slot_of, count_of = slots.tolist(), kept.tolist()
             for row in streams:
                 seq, count = table.sequence(slot_of[row]), count_of[row]
+                tops = seq.shaper.tops[seq.told : seq.told + count]
                 seq.told += count
-                seq.sink(Update(ids[row][:count], logprobs[row][:count]))
+                seq.sink(Update(ids[row][:count], logprobs[row][:count], top_logprobs=tops))
         for row in np.flatnonzero(ended).tolist():
             seq, reason = table.sequence(int(slots[row])), REASONS[int(committed.ending[row])]
             self._end(seq, reason or "error", self._non_finite(seq) if reason == "error" else None)
@@ -194,11 +159,12 @@ class EngineCore:
         where = f"request {seq.number} ended, engine healthy"
         return RequestError("R301", f"non-finite target logits at position {position}", where=where)
 
-    def _news(self, seq: Sequence) -> tuple[list[int], list[float]]:
+    def _news(self, seq: Sequence) -> Update:
         """Output of a sequence without a slot that the sink has not seen."""
         ids, logprobs = seq.tokens[seq.prompt_len + seq.told :], seq.logprobs[seq.told :]
+        tops = seq.shaper.tops[seq.told :]
         seq.told += ids.size
-        return ids.tolist(), logprobs.tolist()
+        return Update(ids.tolist(), logprobs.tolist(), top_logprobs=tops)
 
     def _end(self, seq: Sequence, reason: FinishReason, error: HspecError | None = None) -> None:
         """The one place where a sequence ends: frees its slot and pages, and sends the last update."""
@@ -210,12 +176,13 @@ class EngineCore:
             if error is not None:
                 self._scrub(pages)
             self.scheduler.release(pages)
-        ids, logprobs = self._news(seq)
+        update = self._news(seq)
+        update.finish, update.error, update.drafts, update.timing = reason, error, seq.drafts, seq.timing()
         self.stats.finished[reason] += 1
         self.stats.cached_tokens += seq.cached_tokens
         self.stats.preemptions += seq.preemptions
         self.stats.drafts.add(seq.drafts)
-        seq.sink(Update(ids, logprobs, reason, error, seq.drafts, seq.timing()))
+        seq.sink(update)
 
     def _scrub(self, pages: list[int]) -> None:
         """Zero what a failed row may have written: its own pages and the null page, never those found good."""

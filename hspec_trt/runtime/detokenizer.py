@@ -25,6 +25,13 @@ class Decoder(Protocol):
         """True for a byte-fallback token, whose text depends on the byte tokens that follow."""
 
 
+class Codec(Decoder, Protocol):
+    """What is needed of a tokenizer by those who also make tokens."""
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Ids of a text; `special` adds what the tokenizer puts around one."""
+
+
 class IncrementalDecoder:
     """Decodes a window of the last tokens, so that the cost of a token does not grow with the text.
 

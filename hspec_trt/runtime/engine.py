@@ -10,6 +10,7 @@ from typing import Final
 from hspec_trt.bundle import EngineFolder, open_engine
 from hspec_trt.runtime.chat import ChatTemplate
 from hspec_trt.runtime.core import EngineCore
+from hspec_trt.runtime.guided import GuideMaker
 from hspec_trt.runtime.loading import MemoryTable, load_session
 from hspec_trt.runtime.options import RuntimeOptions
 from hspec_trt.runtime.tokenizer import Tokenizer
@@ -45,5 +46,7 @@ def load_engine(path: Path, options: RuntimeOptions | None = None) -> Engine:
     chat_template = ChatTemplate.from_files(files) if tokenizer else None
     loaded = load_session(folder, options)
     eos_ids = frozenset(folder.manifest.target.eos_token_ids)
-    core = EngineCore(loaded.session, eos_ids=eos_ids, decoder=tokenizer, options=options.scheduler)
+    tokenizer_file = folder.file("tokenizer.json") if tokenizer else None
+    guides = GuideMaker(tokenizer_file, folder.manifest.target.vocab_size, sorted(eos_ids))
+    core = EngineCore(loaded.session, eos_ids=eos_ids, decoder=tokenizer, guides=guides, options=options.scheduler)
     return Engine(folder, core, tokenizer, chat_template, loaded.memory)

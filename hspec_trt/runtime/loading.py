@@ -107,6 +107,7 @@ def limits_of(manifest: Manifest) -> Limits:
         has_drafter=drafter is not None,
         draft_max_position=drafter.max_position if drafter else 0,
         cache_lookahead=1 if drafter is not None and drafter.needs_next_ids else 0,
+        extensions=limits.extensions,
     )
 
 

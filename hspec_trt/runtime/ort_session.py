@@ -7,6 +7,7 @@ It binds by the contract's names. What the folder's manifest says, and whether i
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -16,10 +17,10 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from hspec_trt.contract import DRAFT_CONFIDENCE, NEXT_IDS, STEP_INPUTS, STEP_OUTPUTS
+from hspec_trt.contract import DRAFT_CONFIDENCE, EXTENSIONS, NEXT_IDS, STEP_INPUTS, STEP_OUTPUTS
 from hspec_trt.errors import LoadError, RequestError
 from hspec_trt.runtime.padding import Padding
-from hspec_trt.runtime.session import Limits, StepInputs, StepOutputs
+from hspec_trt.runtime.session import Limits, StepExtras, StepInputs, StepOutputs
 from hspec_trt.runtime.step_checks import check_step
 
 _ORT_ERRORS: Final = (
@@ -88,11 +89,15 @@ class OrtSession:
             fix = "Build the engine again: hspec-trt build"
             raise LoadError("L030", f"ONNX Runtime refuses the graph: {error}", where=str(graph), fix=fix) from error
         self._padding = padding or Padding()
-        self._pools = _pools(self._session, graph)
+        extensions = [EXTENSIONS[name] for name in limits.extensions]
+        inputs = [spec.name for specs in (STEP_INPUTS, *(e.inputs for e in extensions)) for spec in specs]
+        outputs = [spec.name for specs in (STEP_OUTPUTS, *(e.outputs for e in extensions)) for spec in specs]
+        self._pools = _pools(self._session, graph, inputs, outputs)
         given = {node.name for node in self._session.get_outputs()}
-        self._outputs = [spec.name for spec in (*STEP_OUTPUTS, DRAFT_CONFIDENCE) if spec.name in given]
+        self._outputs = [name for name in (*outputs, DRAFT_CONFIDENCE.name) if name in given]
         taken = {node.name for node in self._session.get_inputs()}
-        self._inputs = {spec.name for spec in (*STEP_INPUTS, NEXT_IDS) if spec.name in taken}
+        self._inputs = [name for name in (*inputs, NEXT_IDS.name) if name in taken]
+        self._no_extras = StepExtras.none(limits.vocab_size)
         self._limits = replace(limits, page_bytes=sum(pool.page_bytes for pool in self._pools))
         self._pages: list[NDArray[np.generic]] = []
         self._binding = self._session.io_binding()
@@ -126,6 +131,7 @@ class OrtSession:
         if NEXT_IDS.name in self._inputs and inputs.next_ids is None:
             raise RequestError("R310", "next_ids is missing", needed="the token after each row's", where="step inputs")
         binding = self._binding
+        inputs = replace(inputs, extras=inputs.extras or self._no_extras)
         arrays = self._padding.apply(inputs, self._limits.page_size).arrays()
         for name in self._inputs:
             binding.bind_cpu_input(name, np.ascontiguousarray(arrays[name]))
@@ -135,8 +141,9 @@ class OrtSession:
             self._session.run_with_iobinding(binding)
         except (RuntimeError, *_ORT_ERRORS) as error:  # bound runs raise plain RuntimeError
             raise RequestError("R302", f"the step failed: {error}", where="onnxruntime") from error
-        results = binding.get_outputs()[-len(self._outputs) :]
-        return StepOutputs(*(value.numpy() for value in results))
+        values = binding.get_outputs()[-len(self._outputs) :]
+        results = dict(zip(self._outputs, (value.numpy() for value in values), strict=True))
+        return StepOutputs(**results)
 
     def scrub(self, pages: NDArray[np.int32]) -> None:
         """Zero these pages: int32 ``[n]``, page numbers."""
@@ -144,7 +151,9 @@ class OrtSession:
             pool[pages] = 0
 
 
-def _pools(session: ort.InferenceSession, graph: Path) -> list[_Pool]:
+def _pools(
+    session: ort.InferenceSession, graph: Path, step_inputs: Sequence[str], step_outputs: Sequence[str]
+) -> list[_Pool]:
     """The page pools of a graph, after checking that all its names are the contract's."""
     inputs = {node.name: node for node in session.get_inputs()}
     outputs = {node.name for node in session.get_outputs()}
@@ -153,8 +162,8 @@ def _pools(session: ort.InferenceSession, graph: Path) -> list[_Pool]:
         for name, node in inputs.items()
         if name.startswith(_PAGE_INPUTS)
     ]
-    needed_inputs = {spec.name for spec in STEP_INPUTS} | {pool.name for pool in pools}
-    needed_outputs = {spec.name for spec in STEP_OUTPUTS} | {pool.out_name for pool in pools}
+    needed_inputs = {*step_inputs, *(pool.name for pool in pools)}
+    needed_outputs = {*step_outputs, *(pool.out_name for pool in pools)}
     for kind, found, needed, further in (
         ("inputs", set(inputs), needed_inputs, NEXT_IDS.name),
         ("outputs", outputs, needed_outputs, DRAFT_CONFIDENCE.name),

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hspec_trt.runtime.scheduler import StepPlan
-from hspec_trt.runtime.session import StepInputs
+from hspec_trt.runtime.session import StepExtras, StepInputs
 from hspec_trt.runtime.table import Int64, SlotTable
 
 
-def pack(plan: StepPlan, table: SlotTable) -> StepInputs:
+def pack(plan: StepPlan, table: SlotTable, extras: StepExtras | None = None) -> StepInputs:
     """The inputs of a step, without padding: N, T and K are what the rows need, but K is at least 1.
 
     Row r runs ``tokens[slot, context : context + query_len]``; its drafts lie in the table right after its tokens, and
@@ -42,6 +42,7 @@ def pack(plan: StepPlan, table: SlotTable) -> StepInputs:
         top_k=table.top_k[slots],
         seed=table.seed[slots],
         next_ids=table.tokens[slots, context + plan.query_lens],
+        extras=extras,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +21,7 @@ from hspec_trt.errors import HspecError
 from hspec_trt.runtime.detokenizer import TextStream
 from hspec_trt.runtime.lookup import HostDrafts
 from hspec_trt.runtime.prefix import PrefixChain
+from hspec_trt.runtime.shaper import Shaper, TopTokens
 from hspec_trt.runtime.stats import DraftStats
 from hspec_trt.runtime.stop import FinishReason, StopRules
 
@@ -57,6 +59,7 @@ class Update:
 
     Attributes:
         logprobs: log-probability of each token under the target's raw distribution.
+        top_logprobs: most likely tokens of each position, where the request wants them.
         finish: None while the answer goes on.
         error: with finish "error": why.
         drafts, timing: with `finish`: the whole answer's figures.
@@ -68,6 +71,7 @@ class Update:
     error: HspecError | None = None
     drafts: DraftStats | None = None
     timing: Timing | None = None
+    top_logprobs: Sequence_[TopTokens] = ()
 
 
 Sink = Callable[[Update], None]
@@ -96,6 +100,7 @@ class Sequence:
     text: TextStream | None = None
     lookup: HostDrafts | None = None
     uses_drafter: bool = True
+    shaper: Shaper = field(default_factory=Shaper)
     priority: int = 0
     logprobs: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     slot: int = NO_SLOT

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hspec_trt.errors import HspecError
 from hspec_trt.runtime.detokenizer import Decoder, TextStream
 from hspec_trt.runtime.request import Timing, Update
+from hspec_trt.runtime.shaper import TopTokens
 from hspec_trt.runtime.stats import DraftStats
 from hspec_trt.runtime.stop import FinishReason
 
@@ -23,6 +24,7 @@ class CompletionOutput:
         index: which of the request's ``n`` answers.
         text: empty where the engine has no tokenizer.
         logprobs: log-probability of each token under the target's raw distribution.
+        top_logprobs: most likely tokens of each position with their log-probabilities, where the request wants them.
         text_diff, token_ids_diff: what the last update added.
         finish_reason: "eos", "stop_token", "stop_string", "length", "cancelled", "error"; None while it goes on.
         stop_reason: the token id or string that ended it, where one did.
@@ -35,6 +37,7 @@ class CompletionOutput:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    top_logprobs: list[TopTokens] = field(default_factory=list)
     text_diff: str = ""
     token_ids_diff: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
@@ -93,6 +96,7 @@ class AnswerBuilder:
         out.token_ids_diff = update.token_ids
         out.token_ids += update.token_ids
         out.logprobs += update.logprobs
+        out.top_logprobs += update.top_logprobs
         out.finish_reason, out.error = update.finish, update.error
         out.text_diff = self._decode(update)
         out.text += out.text_diff

@@ -7,11 +7,13 @@ backend's session implements. It knows nothing of requests, scheduling or a part
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hspec_trt.config.build import ExtensionName
 
 Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
@@ -32,6 +34,7 @@ class Limits:
         has_drafter: whether ``draft_rows`` may be non-empty.
         draft_max_position: positions that the drafter was trained for; drafts lie below it.
         cache_lookahead: tokens beyond a page that the drafter's part of it depends on.
+        extensions: optional parts of the step that the engine has, names of `hspec_trt.contract.EXTENSIONS`.
     """
 
     vocab_size: int
@@ -44,6 +47,7 @@ class Limits:
     has_drafter: bool
     draft_max_position: int
     cache_lookahead: int = 0
+    extensions: tuple[ExtensionName, ...] = ()
 
     @property
     def max_pages_per_row(self) -> int:
@@ -52,11 +56,41 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class StepExtras:
+    """Inputs of the extensions ``logit_edits``, ``token_masks`` and ``top_logprobs``; empty where not used."""
+
+    edit_rows: Int32
+    edit_ids: Int32
+    edit_scales: Float32
+    edit_biases: Float32
+    mask_rows: Int32
+    token_masks: NDArray[np.bool_]
+    top_rows: Int32
+
+    @staticmethod
+    def none(vocab_size: int) -> StepExtras:
+        """No edit, no mask, no list of tokens."""
+        ints, floats = np.zeros(0, np.int32), np.zeros(0, np.float32)
+        return StepExtras(ints, ints, floats, floats, ints, np.zeros((0, vocab_size), bool), ints)
+
+    @property
+    def used(self) -> frozenset[ExtensionName]:
+        """Extensions without which the step would not do what is asked."""
+        sizes: dict[ExtensionName, int] = {
+            "logit_edits": self.edit_rows.size,
+            "token_masks": self.mask_rows.size,
+            "top_logprobs": self.top_rows.size,
+        }
+        return frozenset(name for name, size in sizes.items() if size)
+
+
+@dataclass(frozen=True)
 class StepInputs:
     """The inputs of one step but for the pages; names, shapes and types as `hspec_trt.contract.STEP_INPUTS`.
 
     Attributes:
         next_ids: as `hspec_trt.contract.NEXT_IDS`; a session hands it to the engines that take it.
+        extras: inputs of the engine's extensions; None where the step uses none.
     """
 
     input_ids: Int32
@@ -73,11 +107,12 @@ class StepInputs:
     top_k: Int32
     seed: NDArray[np.int64]
     next_ids: Int32 | None = None
+    extras: StepExtras | None = None
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """The arrays by contract name, those that are there."""
-        named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: array for name, array in named.items() if array is not None}
+        named = {name: array for name, array in vars(self).items() if name != "extras" and array is not None}
+        return named | (dict(vars(self.extras)) if self.extras else {})
 
 
 @dataclass(frozen=True)
@@ -86,6 +121,7 @@ class StepOutputs:
 
     Attributes:
         draft_confidence: as `hspec_trt.contract.DRAFT_CONFIDENCE`, of the engines that give it.
+        top_ids, top_logprobs: outputs of the extension ``top_logprobs``, in engines that have it.
     """
 
     emitted_ids: Int32
@@ -94,6 +130,8 @@ class StepOutputs:
     draft_ids: Int32
     finite: NDArray[np.bool_]
     draft_confidence: Float32 | None = None
+    top_ids: Int32 | None = None
+    top_logprobs: Float32 | None = None
 
 
 class Session(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from hspec_trt.contract import NEXT_IDS, STEP_INPUTS
+from hspec_trt.contract import EXTENSIONS, NEXT_IDS, STEP_INPUTS
 from hspec_trt.errors import RequestError
 from hspec_trt.runtime.session import Limits, StepInputs
 
@@ -22,17 +22,20 @@ def check_step(inputs: StepInputs, limits: Limits, num_pages: int) -> None:
     Raises:
         RequestError: R310 with every fault of the step.
     """
-    faults = list(_shape_faults(inputs.arrays()))
+    missing = (inputs.extras.used if inputs.extras else frozenset()) - set(limits.extensions)
+    faults = [f"the engine was built without {name}" for name in sorted(missing)]
+    faults += _shape_faults(inputs.arrays(), limits)
     if not faults:
-        faults = list(_value_faults(inputs, limits, num_pages))
+        faults = [*_value_faults(inputs, limits, num_pages), *_extra_faults(inputs, limits)]
     if faults:
         raise RequestError("R310", "; ".join(faults), needed="arrays as the step contract says", where="step inputs")
 
 
-def _shape_faults(arrays: dict[str, NDArray[np.generic]]) -> Iterator[str]:
-    sizes: dict[str, int] = {"R": arrays["context_lens"].size}
-    sizes["R+1"] = sizes["R"] + 1
-    for spec in (*STEP_INPUTS, NEXT_IDS):
+def _shape_faults(arrays: dict[str, NDArray[np.generic]], limits: Limits) -> Iterator[str]:
+    rows = arrays["context_lens"].size
+    sizes: dict[str, int] = {"R": rows, "R+1": rows + 1, "V": limits.vocab_size}
+    further = (spec for extension in EXTENSIONS.values() for spec in extension.inputs)
+    for spec in (*STEP_INPUTS, NEXT_IDS, *further):
         array = arrays.get(spec.name)
         if array is None:
             continue  # an input that not every engine takes
@@ -71,6 +74,20 @@ def _value_faults(inputs: StepInputs, limits: Limits, num_pages: int) -> Iterato
     yield from _range_fault("verify lengths", verify_lens, 0, limits.num_drafts + 2)
     if inputs.draft_rows.size and not limits.has_drafter:
         yield "draft_rows is not empty, but the engine has no drafter"
+
+
+def _extra_faults(inputs: StepInputs, limits: Limits) -> Iterator[str]:
+    extras, logit_rows = inputs.extras, inputs.verify_rows.size
+    if extras is None:
+        return
+    yield from _range_fault("edit_rows", extras.edit_rows, 0, logit_rows)
+    yield from _range_fault("edit_ids", extras.edit_ids, 0, limits.vocab_size)
+    yield from _range_fault("mask_rows", extras.mask_rows, 0, logit_rows)
+    yield from _range_fault("top_rows", extras.top_rows, 0, logit_rows)
+    if extras.edit_scales.size and not extras.edit_scales.min() > 0:
+        yield f"edit_scales has {extras.edit_scales.min()}, needs more than 0"
+    if not (np.isfinite(extras.edit_scales).all() and np.isfinite(extras.edit_biases).all()):
+        yield "edit_scales or edit_biases is not finite"
 
 
 def _range_fault(name: str, values: NDArray[np.generic], low: int, high: int) -> Iterator[str]:

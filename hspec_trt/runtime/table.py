@@ -30,6 +30,7 @@ class SlotTable:
         eos: whether the model's end tokens end it; `custom`: whether other rules must be looked at in Python.
         most_drafts: drafts that the request allows in a step.
         mode: a value of `DRAFT_MODES`; `drafter` and `lookup`: where its drafts may come from.
+        shaped: whether it wants something of its rows of logits (`hspec_trt.runtime.shaper`).
         no_drafts: a `NoDrafts`, why there are none where `num_drafts` is 0.
         steps, emitted, offered, accepted, lengths, without: the figures of `DraftStats`.
     """
@@ -51,7 +52,8 @@ class SlotTable:
         self.temperature, self.top_p, self.min_p = (np.zeros(num_slots, np.float32) for _ in range(3))
         self.top_k = np.zeros(num_slots, np.int32)
         self.seed = counts()
-        self.eos, self.custom, self.drafter, self.lookup, self.streaming = (np.zeros(num_slots, bool) for _ in range(5))
+        self.eos, self.custom, self.drafter = (np.zeros(num_slots, bool) for _ in range(3))
+        self.lookup, self.streaming, self.shaped = (np.zeros(num_slots, bool) for _ in range(3))
         self.steps, self.emitted = counts(), counts()
         self.offered, self.accepted = counts(drafts), counts(drafts)
         self.lengths, self.without = counts(drafts + 2), counts(len(NoDrafts))
@@ -94,7 +96,7 @@ class SlotTable:
         self.most_drafts[slot] = params.num_drafts or self.limits.num_drafts
         self.drafter[slot], self.lookup[slot] = seq.uses_drafter, seq.lookup is not None
         self.no_drafts[slot] = NoDrafts.OFF if params.drafts == "off" else NoDrafts.FIRST
-        self.streaming[slot] = seq.streaming
+        self.streaming[slot], self.shaped[slot] = seq.streaming, seq.shaper.is_needed
 
     def move_out(self, seq: Sequence) -> list[int]:
         """Take a sequence's slot, with its tokens and figures brought up to date; returns its pages."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hspec_trt.checkpoint.target import load_target
-from hspec_trt.config.build import BuildConfig
+from hspec_trt.config.build import EXTENSION_NAMES, BuildConfig, ExtensionName
 from hspec_trt.runtime.core import EngineCore
 from hspec_trt.runtime.options import SchedulerOptions
 from hspec_trt.runtime.ort_session import OrtSession
@@ -28,10 +28,11 @@ MAX_SEQ_LEN = 256
 
 @dataclass(frozen=True)
 class Built:
-    """An engine to make: which pair, and drafts a step (None: the drafter's own)."""
+    """An engine to make: which pair, drafts a step (None: the drafter's own), and optional parts of the step."""
 
     pair: Callable[[Path], Pair]
     num_drafts: int | None = None
+    extensions: tuple[ExtensionName, ...] = ()
 
 
 def tiny(maker: Callable[..., tuple], **changes: object) -> Callable[[Path], Pair]:
@@ -77,6 +78,7 @@ ENGINES = {
     "hspec_fullattn": Built(golden("hspec_fullattn")),
     "hspec_qwen3_k3": Built(golden("hspec_qwen3"), num_drafts=3),
     "hspec_qwen3_k1": Built(golden("hspec_qwen3"), num_drafts=1),
+    "hspec_qwen3_full": Built(golden("hspec_qwen3"), extensions=EXTENSION_NAMES),
     "other_drafter": Built(other_drafter),
     "no_drafter": Built(lambda folder: hspec_pair("hspec_qwen3").without_drafter(), num_drafts=7),
     "t_rand_hspec": Built(with_golden_drafter),
@@ -100,7 +102,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., OrtSessi
     def make(name: str, prepack: bool = True, max_rows: int = 8) -> OrtSession:
         built, folder = ENGINES[name], tmp_path_factory.mktemp(name)
         pair = built.pair(folder / "target")
-        build = BuildConfig(page_size=PAGE_SIZE, num_drafts=built.num_drafts)
+        build = BuildConfig(page_size=PAGE_SIZE, num_drafts=built.num_drafts, extensions=built.extensions)
         graph = write_engine(folder / "engine", pair, build)
         drafter = pair.drafter
         limits = Limits(
@@ -113,6 +115,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., OrtSessi
             max_seq_len=MAX_SEQ_LEN,
             has_drafter=drafter is not None,
             draft_max_position=min(drafter.max_position, MAX_SEQ_LEN) if drafter else 0,
+            extensions=built.extensions,
         )
         return OrtSession(graph, limits, num_threads=1, prepack=prepack)
 

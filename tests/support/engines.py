@@ -32,6 +32,7 @@ def make_engine(
         max_num_tokens=build.max_num_tokens,
         page_size=build.page_size,
         num_drafts=drafts_per_step(pair.drafter, build),
+        extensions=build.extensions or (),
     )
     files = {path.name: record_file(path) for path in sorted(folder.iterdir())}
     manifest = Manifest(

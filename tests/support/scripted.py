@@ -8,7 +8,7 @@ mixed-up row changes the text. Its drafter knows the true continuation and is ri
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hspec_trt import contract as c
 from hspec_trt.errors import RequestError
 from hspec_trt.runtime.noise import gumbel
-from hspec_trt.runtime.session import Limits, StepInputs, StepOutputs
+from hspec_trt.runtime.session import Limits, StepExtras, StepInputs, StepOutputs
 from hspec_trt.runtime.step_checks import check_step
 
 HASH_PRIME = 1_000_003
@@ -25,23 +25,50 @@ NUM_CONTEXTS = 257
 Accept = Callable[[int, int], int]
 
 
-def draw(logits: NDArray[np.float32], position: int, params: Row) -> tuple[int, float]:
-    """The token at a position and its log-probability: filters by a plain sort, then Gumbel-max; ties to the lowest."""
+def raw_logprobs(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Log-probabilities of the unedited distribution."""
     shifted = logits - logits.max()
-    logprobs = shifted - np.log(np.exp(shifted).sum())
+    return shifted - np.log(np.exp(shifted).sum())
+
+
+def edit(logits: NDArray[np.float32], extras: StepExtras | None, cell: int) -> NDArray[np.float32]:
+    """The logits of one row as the step's edits and masks leave them."""
+    if extras is None:
+        return logits
+    edited, mine = logits.copy(), extras.edit_rows == cell
+    ids, scales = extras.edit_ids[mine], extras.edit_scales[mine]
+    old = edited[ids]
+    edited[ids] = np.where(old > 0, old / scales, old * scales) + extras.edit_biases[mine]
+    for mask in extras.token_masks[extras.mask_rows == cell]:
+        edited = np.where(mask, edited, np.float32(-1e30))
+    return edited
+
+
+def draw(
+    logits: NDArray[np.float32], position: int, params: Row, edited: NDArray[np.float32] | None = None
+) -> tuple[int, float]:
+    """The token at a position and its log-probability: filters by a plain sort, then Gumbel-max; ties to the lowest.
+
+    Args:
+        edited: logits to draw from, where they are not `logits`, whose log-probability counts.
+    """
+    logprobs = raw_logprobs(logits)
+    logits = logits if edited is None else edited
+    shifted = logits - logits.max()
     if params.temperature == 0.0:
         token = int(np.argmax(logits))
         return token, float(logprobs[token])
     z = shifted / np.float32(params.temperature)
-    keep = z >= (np.log(params.min_p) if params.min_p > 0 else -np.inf)
+    keep = np.ones(z.size, bool)
     if params.top_k:
-        keep &= z >= np.sort(z)[::-1][min(params.top_k, z.size) - 1]
-    if params.top_p < 1.0:
+        keep = z >= np.sort(z)[::-1][min(params.top_k, z.size) - 1]
+    if params.top_p < 1.0:  # by mass of what top-k left
         weights = np.where(keep, np.exp(z), 0.0)
         order = np.argsort(-weights, kind="stable")
         mass = np.cumsum(weights[order]) / weights.sum()
         last = int(np.searchsorted(mass, params.top_p))
         keep &= z >= z[order[min(last, z.size - 1)]]
+    keep &= z >= (np.log(params.min_p) if params.min_p > 0 else -np.inf)
     token = int(np.argmax(np.where(keep, z + gumbel(params.seed, position, np.arange(z.size)), -np.inf)))
     return token, float(logprobs[token])
 
@@ -97,13 +124,13 @@ class TextModel:
         return ids[len(prompt) :], logprobs
 
 
-def make_limits(**changes: int | bool) -> Limits:
-    """Small limits; `changes` by field name."""
-    values: dict[str, int | bool] = {
+def make_limits(**changes: object) -> Limits:
+    """Small limits, no extension; `changes` by field name."""
+    values: dict[str, object] = {
         "vocab_size": 61, "num_drafts": 4, "page_size": 4, "page_bytes": 64, "max_rows": 8, "max_tokens": 64,
         "max_seq_len": 128, "has_drafter": True, "draft_max_position": 128,
     }  # fmt: skip
-    return Limits(**(values | changes))
+    return Limits(**(values | changes))  # type: ignore[arg-type]
 
 
 @dataclass
@@ -152,6 +179,8 @@ class ScriptedSession:
         )
         for row in range(rows):
             self._verify(inputs, outputs, row)
+        if inputs.extras is not None and inputs.extras.top_rows.size:
+            outputs = replace(outputs, **self._tops(inputs))
         for line, row in enumerate(inputs.draft_rows.tolist()):
             outputs.draft_ids[line] = self._draft(inputs, outputs, row)
         return outputs
@@ -181,12 +210,27 @@ class ScriptedSession:
         sizes = inputs.context_lens[row] + packed - inputs.cu_query_lens[row] + 1
         for place, size in enumerate(sizes.tolist()):
             ids = content[:size].astype(np.int64)
-            token, logprob = draw(self.model.logits(self.model.digest(ids), int(ids[-1])), size, _row(inputs, row))
+            logits = self.model.logits(self.model.digest(ids), int(ids[-1]))
+            token, logprob = draw(logits, size, _row(inputs, row), edit(logits, inputs.extras, int(first) + place))
             outputs.emitted_ids[row, place], outputs.emitted_logprobs[row, place] = token, logprob
             outputs.emitted_lens[row] = place + 1
             following = int(inputs.input_ids[packed[place] + 1]) if place + 1 < len(sizes) else -1
             if token != following:
                 break
+
+    def _tops(self, inputs: StepInputs) -> dict[str, NDArray]:
+        assert inputs.extras is not None
+        ids, logprobs = [], []
+        for cell in inputs.extras.top_rows.tolist():
+            row = int(np.searchsorted(inputs.cu_verify_lens, cell, side="right")) - 1
+            content = self.pages[inputs.page_table[row]].ravel()
+            size = int(inputs.context_lens[row] + inputs.verify_rows[cell] - inputs.cu_query_lens[row]) + 1
+            text = content[:size].astype(np.int64)
+            raw = raw_logprobs(self.model.logits(self.model.digest(text), int(text[-1])))
+            best = np.argsort(-raw, kind="stable")[: c.MAX_TOP_LOGPROBS]
+            ids.append(best)
+            logprobs.append(raw[best])
+        return {"top_ids": np.array(ids, np.int32), "top_logprobs": np.array(logprobs, np.float32)}
 
     def _draft(self, inputs: StepInputs, outputs: StepOutputs, row: int) -> list[int]:
         emitted = outputs.emitted_ids[row, : outputs.emitted_lens[row]]

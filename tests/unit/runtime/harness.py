@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.runtime.core import EngineCore
-from hspec_trt.runtime.detokenizer import Decoder
+from hspec_trt.runtime.detokenizer import Codec
+from hspec_trt.runtime.guided import GuideMaker
 from hspec_trt.runtime.options import SchedulerOptions
 from hspec_trt.runtime.request import Sequence, Update
 from tests.support.scripted import Accept, Row, ScriptedSession, TextModel, make_limits
@@ -44,16 +45,17 @@ def make_core(
     model: TextModel | None = None,
     num_pages: int = 200,
     eos_ids: frozenset[int] = frozenset(),
-    decoder: Decoder | None = None,
+    decoder: Codec | None = None,
     options: SchedulerOptions | None = None,
     nan_token: int | None = None,
     fail_at: frozenset[int] = frozenset(),
-    **limits: int | bool,
+    guides: GuideMaker | None = None,
+    **limits: object,
 ) -> EngineCore:
     made = make_limits(**limits)
     session = ScriptedSession(model or TextModel(made.vocab_size), made, accept, nan_token, fail_at)
     session.allocate(num_pages)
-    return EngineCore(session, eos_ids=eos_ids, decoder=decoder, options=options)
+    return EngineCore(session, eos_ids=eos_ids, decoder=decoder, guides=guides, options=options)
 
 
 def submit(core: EngineCore, prompt: list[int], params: SamplingParams, *, priority: int = 0) -> Answer:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hspec_trt.config.sampling import SamplingParams
+from hspec_trt.config.build import EXTENSION_NAMES
+from hspec_trt.config.sampling import GuidedDecodingParams, SamplingParams
 from hspec_trt.errors import HspecError
 from hspec_trt.runtime.checks import check_params, check_prompt
 from hspec_trt.runtime.session import Limits
@@ -107,7 +108,8 @@ def test_exact_longest_allowed_value() -> None:
         ({"logit_bias": ((5, 100.0),)}, "R210"),
         ({"bad_words": ("x",)}, "R210"),
         ({"min_tokens": 8}, "R210"),
-        ({"num_logprobs": 2}, "R210"),
+        ({"logprobs": 2}, "R210"),
+        ({"guided_decoding": GuidedDecodingParams(regex="a+")}, "R210"),
     ],
 )
 def test_bad_options(change: dict[str, object], code: str) -> None:
@@ -115,6 +117,49 @@ def test_bad_options(change: dict[str, object], code: str) -> None:
         check_params(replace(SamplingParams(), **change), LIMITS)
     assert codes(caught.value) == [code]
     assert repr(next(iter(change.values()))) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"repetition_penalty": 0.0}, "R212"),
+        ({"repetition_penalty": float("nan")}, "R212"),
+        ({"presence_penalty": 101.0}, "R213"),
+        ({"frequency_penalty": "1"}, "R214"),
+        ({"logit_bias": ((61, 1.0),)}, "R215"),
+        ({"logit_bias": ((5, float("inf")),)}, "R215"),
+        ({"logit_bias": ((5,),)}, "R215"),
+        ({"logit_bias": ((0.5, 1.0),)}, "R215"),
+        ({"bad_words": ("",)}, "R216"),
+        ({"min_tokens": -1}, "R211"),
+        ({"min_tokens": 1.5}, "R211"),
+        ({"logprobs": 21}, "R217"),
+        ({"logprobs": True}, "R217"),
+        ({"guided_decoding": GuidedDecodingParams()}, "R220"),
+        ({"guided_decoding": GuidedDecodingParams(regex="a", json="{}")}, "R220"),
+        ({"guided_decoding": GuidedDecodingParams(regex="a"), "ignore_eos": True}, "R220"),
+    ],
+)
+def test_bad_options_of_an_engine_with_all_extensions(change: dict[str, object], code: str) -> None:
+    full = replace(LIMITS, extensions=EXTENSION_NAMES)
+    with pytest.raises(HspecError) as caught:
+        check_params(replace(SamplingParams(), **change), full)
+    assert codes(caught.value) == [code]
+
+
+def test_good_options_of_an_engine_with_all_extensions() -> None:
+    full = replace(LIMITS, extensions=EXTENSION_NAMES)
+    good = SamplingParams(
+        min_tokens=5,
+        repetition_penalty=1.3,
+        presence_penalty=-0.5,
+        frequency_penalty=2,
+        logit_bias=((5, 100.0), (np.int64(6), -3)),
+        bad_words=("x",),
+        logprobs=20,
+        guided_decoding=GuidedDecodingParams(choice=("a", "b")),
+    )
+    check_params(good, full)
 
 
 def test_several_faults_in_one_report() -> None:

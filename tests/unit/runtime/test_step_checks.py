@@ -8,13 +8,15 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from hspec_trt.contract import DRAFT_CONFIDENCE, NEXT_IDS, STEP_INPUTS, STEP_OUTPUTS
+from hspec_trt.config.build import EXTENSION_NAMES
+from hspec_trt.contract import DRAFT_CONFIDENCE, EXTENSIONS, NEXT_IDS, STEP_INPUTS, STEP_OUTPUTS
 from hspec_trt.errors import RequestError
-from hspec_trt.runtime.session import StepInputs, StepOutputs
+from hspec_trt.runtime.session import StepExtras, StepInputs, StepOutputs
 from hspec_trt.runtime.step_checks import check_step
 from tests.support.scripted import make_limits
 
 LIMITS = make_limits()
+FULL = replace(LIMITS, extensions=EXTENSION_NAMES)
 
 
 def ints(*values: int) -> np.ndarray:
@@ -41,9 +43,18 @@ def good() -> StepInputs:
 
 
 def test_names_and_types_are_the_contracts() -> None:
-    assert [field.name for field in fields(StepInputs)] == [spec.name for spec in (*STEP_INPUTS, NEXT_IDS)]
-    assert [field.name for field in fields(StepOutputs)] == [spec.name for spec in (*STEP_OUTPUTS, DRAFT_CONFIDENCE)]
-    assert {name: array.dtype.name for name, array in good().arrays().items()} == {s.name: s.dtype for s in STEP_INPUTS}
+    extra_inputs = [spec for extension in EXTENSIONS.values() for spec in extension.inputs]
+    extra_outputs = [spec for extension in EXTENSIONS.values() for spec in extension.outputs]
+    assert [field.name for field in fields(StepInputs)] == [*(spec.name for spec in (*STEP_INPUTS, NEXT_IDS)), "extras"]
+    assert [field.name for field in fields(StepExtras)] == [spec.name for spec in extra_inputs]
+    assert [field.name for field in fields(StepOutputs)] == [
+        spec.name for spec in (*STEP_OUTPUTS, DRAFT_CONFIDENCE, *extra_outputs)
+    ]
+    arrays = replace(good(), extras=StepExtras.none(61)).arrays()
+    assert {name: array.dtype.name for name, array in arrays.items()} == {
+        spec.name: spec.dtype for spec in (*STEP_INPUTS, *extra_inputs)
+    }
+    check_step(good(), FULL, num_pages=4)
     check_step(good(), LIMITS, num_pages=4)
 
 
@@ -78,3 +89,45 @@ def test_each_fault_is_named(change: dict[str, np.ndarray], message: str) -> Non
 def test_drafts_asked_of_an_engine_without_a_drafter() -> None:
     with pytest.raises(RequestError, match="no drafter"):
         check_step(good(), make_limits(has_drafter=False), num_pages=4)
+
+
+def extras(**changes: np.ndarray) -> StepExtras:
+    """One edit, one mask and one list, on the three rows of logits."""
+    values = StepExtras(
+        edit_rows=ints(2),
+        edit_ids=ints(60),
+        edit_scales=np.array([1.3], np.float32),
+        edit_biases=np.array([-1.0], np.float32),
+        mask_rows=ints(0),
+        token_masks=np.ones((1, 61), bool),
+        top_rows=ints(1),
+    )
+    return replace(values, **changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"edit_rows": ints(3)}, r"edit_rows spans \[3, 3\], needs \[0, 2\]"),
+        ({"edit_ids": ints(61)}, "edit_ids spans"),
+        ({"edit_ids": ints(1, 2)}, "edit_ids dim E is 2, needs 1"),
+        ({"edit_scales": np.zeros(1, np.float32)}, "edit_scales has 0.0, needs more than 0"),
+        ({"edit_biases": np.array([np.nan], np.float32)}, "not finite"),
+        ({"mask_rows": ints(-1)}, "mask_rows spans"),
+        ({"token_masks": np.ones((1, 60), bool)}, "token_masks dim V is 60, needs 61"),
+        ({"top_rows": ints(7)}, "top_rows spans"),
+    ],
+)
+def test_faults_of_extensions(change: dict[str, np.ndarray], message: str) -> None:
+    check_step(replace(good(), extras=extras()), FULL, num_pages=4)
+    with pytest.raises(RequestError, match=message):
+        check_step(replace(good(), extras=extras(**change)), FULL, num_pages=4)
+
+
+def test_extension_that_the_engine_lacks() -> None:
+    with pytest.raises(RequestError, match=r"built without logit_edits.*without token_masks.*without top_logprobs"):
+        check_step(replace(good(), extras=extras()), LIMITS, num_pages=4)
+
+
+def test_names_of_extensions_are_the_contracts() -> None:
+    assert tuple(EXTENSIONS) == EXTENSION_NAMES
