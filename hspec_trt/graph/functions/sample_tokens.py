@@ -47,7 +47,8 @@ def sample_tokens(*, branches: bool) -> ir.Function:
         best = g.reduce("ReduceMax", scores, 1)
     else:
         scores = _scores(g, f, rows, shifted)
-        # TopK keeps TensorRT from fusing the noise into a reduction, on which its compiler does not come to an end.
+        # TopK and not ReduceMax: TensorRT-RTX would compile the noise's chain of integer arithmetic into the reduction,
+        # and does not finish within minutes (1.7.1.116).
         best, _ = g.multi("TopK", scores, g.i64([1]), num_outputs=2, axis=1)
     column = _first_best(g, scores, best)
     ids = g.op("Gather", f["token_ids"], column)
@@ -88,21 +89,11 @@ def _first_best(g: Builder, scores: ir.Value, best: ir.Value) -> ir.Value:
     return g.op("Min", g.op("Sub", width, g.cast(most, ir.DataType.INT64)), g.op("Sub", width, g.i64([1])))
 
 
-def _kept_apart(g: Builder, values: ir.Value) -> ir.Value:
-    """The same values [K, V], behind a scatter of whole rows.
-
-    Otherwise TensorRT-RTX compiles the noise's chain of integer arithmetic into every reduction that reads it, and does
-    not finish within minutes (1.7.1.116).
-    """
-    rows = g.unsqueeze(g.iota(g.dim(values, 0)), 1)
-    return g.op("ScatterND", g.op("Expand", g.f32(0.0), g.op("Shape", values)), rows, values)
-
-
 def _scores(g: Builder, f: OpFunction, rows: _Rows, shifted: ir.Value) -> ir.Value:
     """float32 [K, V] whose argmax is drawn."""
     z = rows.z(g, shifted)
     keys = row_keys(g, rows.option("seed"), g.unsqueeze(f["positions"], 1))
-    noise = _kept_apart(g, gumbel_noise(g, keys, g.unsqueeze(f["token_ids"], 0)))
+    noise = gumbel_noise(g, keys, g.unsqueeze(f["token_ids"], 0))
     threshold = rows.filters().threshold(g, z, BY_QUARTERS, branches=False)
     allowed = g.op("GreaterOrEqual", z, threshold)
     drawn = g.op("Where", allowed, g.op("Add", z, noise), g.f32(EXCLUDED))
