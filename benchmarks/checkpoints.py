@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,15 @@ QWEN3_0_6B: dict[str, object] = {
 }
 """The published shape of Qwen3-0.6B: 596 M parameters."""
 
+QWEN3_8B_2_LAYERS: dict[str, object] = QWEN3_0_6B | {
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 32,
+    "tie_word_embeddings": False,
+}
+"""Qwen3-8B with two of its 36 layers: every dimension is the real one."""
+
 
 @dataclass(frozen=True)
 class RandomTensor:
@@ -49,9 +59,11 @@ class RandomTensor:
         """The values."""
         if len(self.shape) == 1:
             return np.ones(self.shape, self.dtype.numpy)
-        # Sixteen million normal numbers, repeated: the values do not matter here, but the file must not be sparse.
+        # Four million normal numbers, repeated: the values do not matter here, but the file must not be sparse, and no
+        # two tensors may be equal: ONNX Runtime keeps one repacked copy of equal weights.
         count = int(np.prod(self.shape, dtype=np.int64))
-        base = np.random.default_rng(len(self.name)).standard_normal(min(count, 1 << 22), dtype=np.float32) * 0.02
+        seed = zlib.crc32(self.name.encode())
+        base = np.random.default_rng(seed).standard_normal(min(count, 1 << 22), dtype=np.float32) * 0.02
         return np.resize(base.astype(self.dtype.numpy), self.shape)
 
 

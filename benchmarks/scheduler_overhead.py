@@ -2,7 +2,7 @@
 """Time of the runtime's own work per step: everything but the session, at 1 to 128 decode rows.
 
 The session here answers at once with drafts accepted at random, so what is measured is planning, packing, committing
-and telling. Run it with one thread: ``python benchmarks/scheduler_overhead.py``.
+and telling. Run it with one thread: ``python -m benchmarks.scheduler_overhead``.
 """
 
 from __future__ import annotations

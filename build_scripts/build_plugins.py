@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,13 @@ def build(preset: str, build_dir: Path) -> Path:
     return build_dir / LIBRARY_NAME
 
 
+def put(library: Path, output: Path) -> None:
+    """Put a copy at `output` as a new file: a process that has the old one mapped keeps it, and does not crash."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
+        Path(shutil.copy2(library, Path(folder) / output.name)).replace(output)
+
+
 def _run(command: Sequence[str]) -> None:
     if subprocess.run(command, cwd=PLUGINS, check=False).returncode:
         raise SystemExit(f"failed: {' '.join(command)}")
@@ -106,8 +114,7 @@ def main() -> int:
     options = parser.parse_args()
     build_dir = options.build_dir or PLUGINS / "build" / options.preset
     library = build(options.preset, build_dir.resolve())
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(library, options.output)
+    put(library, options.output)
     print(f"{options.output}")
     return 0
 

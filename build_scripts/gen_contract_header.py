@@ -6,13 +6,13 @@ Owns how the contract looks in C++. It decides nothing of the contract itself.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from build_scripts.generated import write_or_check  # noqa: E402
 from hspec_trt import contract  # noqa: E402
 from hspec_trt.contract import KV_DTYPE, OpSpec, TensorSpec  # noqa: E402
 
@@ -54,6 +54,14 @@ struct OpSpec {
     Operand const* operands;  // inputs, then outputs
     Attribute const* attributes;
 };
+
+// Inputs and outputs of a step that an engine may be built with.
+struct ExtensionSpec {
+    char const* name;
+    int32_t numInputs;
+    int32_t numOutputs;
+    Operand const* operands;  // inputs, then outputs
+};
 """
 
 TYPES = {KV_DTYPE: "kKv", "float32": "kFloat32", "int32": "kInt32", "int64": "kInt64", "bool": "kBool"}
@@ -92,6 +100,7 @@ def constants() -> list[str]:
         f"constexpr int64_t kNoiseC3 = {contract.NOISE_C3};",
         f"constexpr double kNoiseUnit = {contract.NOISE_UNIT!r};",
         f"constexpr float kFilterFloor = {contract.FILTER_FLOOR}F;",
+        f"constexpr int32_t kMaxTopLogprobs = {contract.MAX_TOP_LOGPROBS};",
     ]
 
 
@@ -137,13 +146,26 @@ def op_block(spec: OpSpec) -> list[str]:
     ]
 
 
+def tensor(spec: TensorSpec) -> str:
+    """An engine input or output as an `Operand`."""
+    return f'{{"{spec.name}", Type::{TYPES[spec.dtype]}, "{" ".join(spec.dims)}", -1}}'
+
+
 def tensor_table(name: str, specs: tuple[TensorSpec, ...]) -> list[str]:
     """Engine inputs or outputs by name, for a runtime in C++."""
-    lines = [
-        f'    {{"{spec.name}", Type::{TYPES[spec.dtype]}, "{" ".join(spec.dims)}", -1}},  // {spec.doc}'
-        for spec in specs
-    ]
+    lines = [f"    {tensor(spec)},  // {spec.doc}" for spec in specs]
     return [f"constexpr Operand {name}[] = {{", *lines, "};", ""]
+
+
+def extension_tables() -> list[str]:
+    """What an engine may have beyond the tables of every step."""
+    lines: list[str] = []
+    entries: list[str] = []
+    for extension in contract.EXTENSIONS.values():
+        table = f"k{camel(extension.name)}Tensors"
+        lines += tensor_table(table, (*extension.inputs, *extension.outputs))
+        entries.append(f'    {{"{extension.name}", {len(extension.inputs)}, {len(extension.outputs)}, {table}}},')
+    return [*lines, "constexpr ExtensionSpec kExtensions[] = {", *entries, "};", ""]
 
 
 def render() -> str:
@@ -162,6 +184,12 @@ def render() -> str:
         "// Engine inputs and outputs; dims name the sizes of one step (see contract.py).",
         *tensor_table("kStepInputs", contract.STEP_INPUTS),
         *tensor_table("kStepOutputs", contract.STEP_OUTPUTS),
+        f"// {contract.NEXT_IDS.doc}",
+        f"constexpr Operand kNextIds = {tensor(contract.NEXT_IDS)};",
+        f"// {contract.DRAFT_CONFIDENCE.doc}",
+        f"constexpr Operand kDraftConfidence = {tensor(contract.DRAFT_CONFIDENCE)};",
+        "",
+        *extension_tables(),
         "// Page pools are named by these prefixes and the layer number.",
         *(f'constexpr char const* {key} = "{name.removesuffix("0")}";' for key, name in prefixes.items()),
         f'constexpr char const* kKvPagesDims = "{" ".join(pages.dims)}";',
@@ -174,18 +202,5 @@ def render() -> str:
     return PREAMBLE + "\n" + "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    """Write the header, or with ``--check`` say whether it is current."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit 1 when the header is not current")
-    text = render()
-    if parser.parse_args().check:
-        current = HEADER.is_file() and HEADER.read_text(encoding="utf-8") == text
-        print(f"{HEADER.relative_to(ROOT)}: {'current' if current else 'not current, run gen_contract_header.py'}")
-        return 0 if current else 1
-    HEADER.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(write_or_check(HEADER, render(), script=Path(__file__).name))

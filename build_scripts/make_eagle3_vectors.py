@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Makes the EAGLE-3 golden cases with the reference module of the PyPI package ``speculators``.
 
-    pip install --no-deps speculators==0.9.0 datasets dill fsspec hs-connectors httpx httpcore loguru multiprocess \
-        pandas pyarrow pydantic-settings python-dotenv xxhash aiohttp aiosignal aiohappyeyeballs attrs frozenlist \
-        multidict propcache yarl
-    python build_scripts/make_eagle3_vectors.py [--check]
+    make .venv/bin/.dev      # the package itself without its requirements, and what its module imports
+    .venv/bin/python build_scripts/make_eagle3_vectors.py [--check]
 
 Targets, prompts and target states are those of existing golden cases; the drafters are tiny with random weights, saved
 by the package itself. The package's forward pass is its training pass: it feeds back the module's own hidden states and

@@ -58,10 +58,10 @@ def install(venv: Path) -> Path:
     with _locked(venv.with_suffix(".lock")):
         if not (stamp.is_file() and stamp.read_text() == recipe):
             python = _find_python()
-            print(f"installing {SERVER} and hspec_trt[cpu] into {venv} ({python})", file=sys.stderr)
+            print(f"installing {SERVER} and hspec_trt[cpu,guided] into {venv} ({python})", file=sys.stderr)
             _run(python, "-m", "venv", "--clear", str(venv))
             pip = (str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-            _run(*pip, NUMPY, "-e", f"{ROOT}[cpu]")
+            _run(*pip, NUMPY, "-e", f"{ROOT}[cpu,guided]")
             _run(*pip, "--no-deps", SERVER)
             _link_backend(venv)
             _check_libpython(venv)
@@ -109,9 +109,14 @@ def start(
 
 
 def stop(pid: int) -> float:
-    """End a server: politely, then by force; clears its shared memory. Returns the seconds that it took."""
+    """End a server: politely, then by force; clears its shared memory. Returns the seconds that it took.
+
+    A process that `start` did not start, or that was stopped before, is left alone.
+    """
     began = time.monotonic()
     record = _record_file(pid)
+    if not record.is_file():
+        return 0.0
     for name, patience in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, 5.0)):
         try:
             os.kill(pid, name)
@@ -119,14 +124,13 @@ def stop(pid: int) -> float:
             break
         if _gone(pid, patience):
             break
-    if record.is_file():
-        # Models of a server that was killed may survive it; they share its process group.
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        prefix = str(json.loads(record.read_text())["shm"])
-        for leftover in SHM_FOLDER.glob(f"{prefix}*"):
-            leftover.unlink(missing_ok=True)
-        record.unlink()
+    # Models of a server that was killed may survive it; they share its process group.
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    prefix = str(json.loads(record.read_text())["shm"])
+    for leftover in SHM_FOLDER.glob(f"{prefix}*"):
+        leftover.unlink(missing_ok=True)
+    record.unlink()
     return time.monotonic() - began
 
 
@@ -144,7 +148,7 @@ def free_ports(count: int) -> list[int]:
 def _requirements() -> str:
     """The part of pyproject.toml that decides what is installed (read as text: Python 3.10 has no TOML reader)."""
     text = (ROOT / "pyproject.toml").read_text()
-    return "".join(re.findall(r"^dependencies = \[.*?^\]|^cpu = .*?$", text, re.MULTILINE | re.DOTALL))
+    return "".join(re.findall(r"^dependencies = \[.*?^\]|^(?:cpu|guided) = .*?$", text, re.MULTILINE | re.DOTALL))
 
 
 def _find_python() -> str:

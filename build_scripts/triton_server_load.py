@@ -100,12 +100,14 @@ def run_once(grpc: int, concurrency: int, requests: int, data: Path, report: Pat
     found = json.loads(report.read_text())["experiments"][0]["requests"]
     last = [request["response_outputs"][-1] for request in found]
     tokens = [int(one["num_output_tokens"]) for one in last]
-    steps = sum(count / float(one["accepted_length"]) for count, one in zip(tokens, last, strict=True))
+    # A text's first token comes with its prompt, and is no decode step's.
+    decoded = sum(count - 1 for count in tokens)
+    steps = sum((n - 1) / float(one["accepted_length"]) for n, one in zip(tokens, last, strict=True) if n > 1)
     first = [(request["response_timestamps"][0] - request["timestamp"]) / 1e6 for request in found]
     whole = [(request["response_timestamps"][-1] - request["timestamp"]) / 1e6 for request in found]
     seconds = (max(one["response_timestamps"][-1] for one in found) - min(one["timestamp"] for one in found)) / 1e9
     tail = sorted(whole)[min(int(0.95 * len(whole)), len(whole) - 1)]
-    return Run(sum(tokens) / seconds, statistics.median(first), statistics.median(whole), tail, sum(tokens) / steps)
+    return Run(sum(tokens) / seconds, statistics.median(first), statistics.median(whole), tail, decoded / steps)
 
 
 def median(runs: list[Run]) -> Run:

@@ -4,15 +4,28 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hspec_trt.config.sampling import SamplingParams
+    from hspec_trt.config.sampling import GuidedDecodingParams, SamplingParams
     from hspec_trt.runtime.llm import LLM
     from hspec_trt.runtime.options import RuntimeOptions, SchedulerOptions
+    from hspec_trt.runtime.results import CompletionOutput, RequestOutput
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "RuntimeOptions", "SamplingParams", "SchedulerOptions", "__version__"]
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "GuidedDecodingParams",
+    "RequestOutput",
+    "RuntimeOptions",
+    "SamplingParams",
+    "SchedulerOptions",
+    "__version__",
+]
 
 _HOMES = {
+    "CompletionOutput": "hspec_trt.runtime.results",
+    "GuidedDecodingParams": "hspec_trt.config.sampling",
     "LLM": "hspec_trt.runtime.llm",
+    "RequestOutput": "hspec_trt.runtime.results",
     "RuntimeOptions": "hspec_trt.runtime.options",
     "SamplingParams": "hspec_trt.config.sampling",
     "SchedulerOptions": "hspec_trt.runtime.options",

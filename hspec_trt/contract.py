@@ -128,6 +128,14 @@ EXTENSIONS: Final = {
                 TensorSpec("top_logprobs", "float32", ("J", "C"), "their log-probabilities"),
             ),
         ),
+        Extension(  # inputs of the next step where all rows are drafted for: no host need know them first
+            "feedback",
+            inputs=(),
+            outputs=(
+                TensorSpec("next_input_ids", "int32", ("D", "G+1"), "the row's last emitted token, then its drafts"),
+                TensorSpec("next_context_lens", "int32", ("R",), "context_lens after this step"),
+            ),
+        ),
     )
 }
 

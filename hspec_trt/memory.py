@@ -88,6 +88,19 @@ def kv_cost(target: TargetConfig, drafter: DrafterConfig | None, dtype: DType) -
     return KvCost(own, drafter.num_cache_layers * per_layer, 0, slots * per_layer + state)
 
 
+def draft_context_bytes(config: DrafterConfig, dtype: DType, context: int) -> int:
+    """Bytes of K and V that a draft pass reads for a row of `context` tokens, from the target's pages or its own."""
+    match config:
+        case HSpecConfig():
+            windows = config.attn_windows
+        case DFlashConfig() | Eagle3Config():
+            windows = config.windows
+        case _:
+            windows = ()
+    read = sum(min(context, window) if window else context for window in windows)
+    return read * 2 * config.num_kv_heads * config.head_dim * dtype.itemsize
+
+
 def target_parameters(config: TargetConfig) -> Parameters:
     """Weights of a target as stored."""
     query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim

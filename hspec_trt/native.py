@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds and loads the plugin library and checks it against the contract.
+"""Which TensorRT packages there are, and the plugin library: found, loaded and checked against the contract.
 
-Owns where the library lies and what it must say of itself. It opens the library with ctypes first, so that a wrong one
-is refused in words before TensorRT loads anything; TensorRT's registry is handed in by the caller.
+Owns the packages' names, where the library lies and what it must say of itself. It opens the library with ctypes first,
+so that a wrong one is refused in words before TensorRT loads anything; TensorRT's registry is handed in by the caller.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import json
 import os
 import struct
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from hspec_trt import contract
+from hspec_trt.config.build import Backend
 from hspec_trt.contract import KV_DTYPE, OPS, OpSpec
 from hspec_trt.errors import Faults, LoadError
 
@@ -28,6 +30,38 @@ LIBRARY_VARIABLE: Final = "HSPEC_TRT_PLUGIN_LIBRARY"
 _BUILD: Final = "Build it: python build_scripts/build_plugins.py; or set " + LIBRARY_VARIABLE
 _DTYPE_CODES: Final = {"float32": 0, "float16": 1, "bfloat16": 2, "int32": 3, "int64": 4, "bool": 5}
 _MAX_RANK: Final = 8
+
+
+@dataclass(frozen=True)
+class TrtPackage:
+    """A Python package of TensorRT.
+
+    Attributes:
+        module: what is imported.
+        distribution: its name on PyPI.
+        extra: our extra that installs it, and CUDA's Python bindings with it.
+        asks_before_capture: its contexts know whether they can be captured into a CUDA graph yet (they may still be
+            compiling kernels for a shape).
+    """
+
+    module: str
+    distribution: str
+    extra: str
+    asks_before_capture: bool
+
+    @property
+    def version(self) -> str | None:
+        """Installed version, or None."""
+        try:
+            return importlib.metadata.version(self.distribution)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+
+TRT_PACKAGES: Final[dict[Backend, TrtPackage]] = {
+    "tensorrt-rtx": TrtPackage("tensorrt_rtx", "tensorrt-rtx", "rtx", asks_before_capture=True),
+    "tensorrt": TrtPackage("tensorrt", "tensorrt", "tensorrt", asks_before_capture=False),
+}
 
 
 class _Tensor(ctypes.Structure):
@@ -147,13 +181,29 @@ def open_library(path: Path) -> PluginLibrary:
     """
     try:
         library = ctypes.CDLL(str(path), mode=os.RTLD_LOCAL | os.RTLD_NOW)
-        description = json.loads(_text(library, "hspec_trt_describe"))
+        description = _object(_text(library, "hspec_trt_describe"))
     except (OSError, AttributeError, ValueError) as error:
-        raise LoadError(
-            "L002", f"the plugin library cannot be used: {error}", needed=LIBRARY_NAME, where=str(path), fix=_BUILD
-        ) from error
+        raise _unusable(str(error), path) from error
     _check_description(description, path)
-    return PluginLibrary(path, library, description)
+    try:
+        return PluginLibrary(path, library, description)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unusable("its description does not tell its kernels", path) from error
+
+
+def _unusable(what: str, path: Path) -> LoadError:
+    found = f"the plugin library cannot be used: {what}"
+    return LoadError("L002", found, needed=LIBRARY_NAME, where=str(path), fix=_BUILD)
+
+
+def _object(text: str) -> dict[str, object]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ValueError("its description is not a JSON object")
+    return value
 
 
 def _check_description(description: Mapping[str, object], path: Path) -> None:
@@ -165,9 +215,10 @@ def _check_description(description: Mapping[str, object], path: Path) -> None:
     }
     faults = Faults()
     for key, value in expected.items():
-        if description.get(key) != value:
-            found = f"the plugin library's {key} is {description.get(key)!r}"
-            faults.add(LoadError("L002", found, needed=repr(value), where=str(path), fix=_BUILD))
+        text, needed = json.dumps(description[key]) if key in description else "missing", json.dumps(value)
+        if text != needed:
+            found = f"the plugin library's {key} is {text}"
+            faults.add(LoadError("L002", found, needed=needed, where=str(path), fix=_BUILD))
     faults.raise_any()
 
 

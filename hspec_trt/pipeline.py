@@ -7,7 +7,7 @@ Owns the order of the steps and the checks between them; each step's substance l
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -67,6 +67,9 @@ class BuildReport:
     notes: tuple[str, ...]
 
 
+Opener = Callable[[], tuple[TargetCheckpoint, DrafterCheckpoint | None]]
+
+
 def build(
     target_path: Path,
     drafter_path: Path | None,
@@ -76,11 +79,29 @@ def build(
     force: bool = False,
     progress: Progress = SILENT,
 ) -> BuildReport:
-    """Build an engine folder.
+    """Build an engine folder from checkpoints that say all that is needed.
 
     Args:
         target_path: a Hugging Face folder or a GGUF file.
         drafter_path: a drafter folder; None builds the target alone.
+
+    The other arguments and what is raised are those of `build_from`.
+    """
+
+    def opened() -> tuple[TargetCheckpoint, DrafterCheckpoint | None]:
+        target = load_target(target_path)
+        return target, None if drafter_path is None else load_drafter(drafter_path, target)
+
+    return build_from(opened, output, config, force=force, progress=progress)
+
+
+def build_from(
+    checkpoints: Opener, output: Path, config: BuildConfig, *, force: bool = False, progress: Progress = SILENT
+) -> BuildReport:
+    """Build an engine folder.
+
+    Args:
+        checkpoints: opens target and drafter, once what is cheaper was checked.
         output: the folder to make.
         force: replace an engine that is there; it survives until the new one is whole.
 
@@ -93,8 +114,7 @@ def build(
     if compiled:
         check_backend(config)
     progress.stage("read checkpoints")
-    target = load_target(target_path)
-    drafter = None if drafter_path is None else load_drafter(drafter_path, target)
+    target, drafter = checkpoints()
     limits = settle_limits(config, target.config, None if drafter is None else drafter.config)
     notes = _announce(target, drafter, config, progress)
     config = replace(config, max_seq_len=limits.max_seq_len, num_drafts=limits.num_drafts, extensions=limits.extensions)
@@ -115,7 +135,9 @@ def build(
         (folder / GRAPH_FILE).write_bytes(ir.to_proto(model).SerializeToString())
         plan = plan_engine(model, limits, config, folder) if compiled else None
         _write_weights(folder, sources, stored, progress)
-        artifact = Artifact(config.backend, GRAPH_FILE) if plan is None else _compile(plan, folder, output, progress)
+        artifact = Artifact(config.backend, GRAPH_FILE)
+        if plan is not None:
+            artifact = _compile(plan, config, folder, output, progress)
         for name, content in target.text_files.items():
             if name != MANIFEST_FILE:
                 (folder / name).write_bytes(content)
@@ -246,11 +268,18 @@ def _write_weights(
     write_weights(folder / WEIGHTS_FILE, sources, progress.advance)
 
 
-def _compile(plan: EnginePlan, folder: Path, output: Path, progress: Progress) -> Artifact:
+def _compile(plan: EnginePlan, config: BuildConfig, folder: Path, output: Path, progress: Progress) -> Artifact:
     """Compile into the folder; TensorRT's messages go beside the output, where a failed build leaves them."""
     log = output.absolute().with_name(output.name + LOG_SUFFIX)
     log.unlink(missing_ok=True)
-    report = compile_engine(plan, folder / WEIGHTS_FILE, folder / PLAN_FILE, log=log, progress=progress)
+    report = compile_engine(
+        plan,
+        folder / WEIGHTS_FILE,
+        folder / PLAN_FILE,
+        log=log,
+        progress=progress,
+        timing_cache=config.timing_cache,
+    )
     write_layers(report, folder / LAYERS_FILE)
     log.replace(folder / LOG_FILE)
     return Artifact(plan.backend.name, PLAN_FILE, report.tensorrt_version, report.sm)

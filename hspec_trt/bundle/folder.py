@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hspec_trt.bundle.manifest import MANIFEST_FILE, REBUILD, FileRecord, Manifest
+from hspec_trt.bundle.manifest import MANIFEST_FILE, REBUILD, Artifact, FileRecord, Manifest, shown
 from hspec_trt.errors import BuildError, Faults, LoadError
 
 SAMPLE_BLOCKS: Final = 64
@@ -87,12 +87,22 @@ def check_output(output: Path, *, force: bool, kind: FolderKind = ENGINE) -> Non
         BuildError: B001 it exists and `force` is not given; B002 it is not ours to replace; B003 no parent folder;
             B005 the system refuses the path.
     """
-    with _refusals_told(output):
-        if not _is_text(output):
-            raise OSError(errno.EILSEQ, "the path is not UTF-8, and backends open no other")
+    with refusals_told(output):
         if output.exists() or output.is_symlink():
             _check_replaceable(output, force=force, kind=kind)
-        parent = output.absolute().parent
+    check_place(output)
+
+
+def check_place(path: Path) -> None:
+    """Refuse a path that cannot come to be.
+
+    Raises:
+        BuildError: B003 no parent folder; B005 the system refuses the path.
+    """
+    with refusals_told(path):
+        if not _is_text(path):
+            raise OSError(errno.EILSEQ, "the path is not UTF-8, and backends open no other")
+        parent = path.absolute().parent
         if not parent.is_dir():
             raise BuildError("B003", f"{parent} is no folder", fix="Make it, or choose another folder")
         if not os.access(parent, os.W_OK | os.X_OK):
@@ -111,14 +121,14 @@ def _check_replaceable(output: Path, *, force: bool, kind: FolderKind) -> None:
         raise BuildError(
             "B002",
             f"{output} is not {kind.name}",
-            needed=f"a folder with {kind.marker} of ours (--force replaces nothing else)",
+            needed=f"a folder with {kind.marker} of ours (nothing else is ever replaced)",
             fix="Choose another folder",
         )
 
 
 @contextmanager
-def _refusals_told(output: Path) -> Iterator[None]:
-    """What the system says against writing `output`, as faults of ours."""
+def refusals_told(output: Path) -> Iterator[None]:
+    """What the system says against writing `output`, as faults of ours: B004 the disk is full, B005 anything else."""
     try:
         yield
     except OSError as error:
@@ -141,7 +151,7 @@ def new_folder(output: Path, *, force: bool, kind: FolderKind = ENGINE) -> Itera
         BuildError: as `check_output`, before the block and again after it; B004 the disk is full.
     """
     check_output(output, force=force, kind=kind)
-    with _refusals_told(output):
+    with refusals_told(output):
         output = output.resolve()
         _remove_abandoned(output)
         temporary = Path(tempfile.mkdtemp(prefix=_prefix(output), suffix=_PARTIAL, dir=output.parent))
@@ -226,6 +236,16 @@ class EngineFolder:
             raise LoadError("L006", f"the engine has no {name}", where=str(self.path), fix=REBUILD)
         return self.path / name
 
+    def artifact(self) -> Artifact:
+        """The thing to run.
+
+        Raises:
+            LoadError: L006 the manifest lists none.
+        """
+        if not self.manifest.artifacts:
+            raise LoadError("L006", "the manifest lists nothing to run", where=str(self.path), fix=REBUILD)
+        return self.manifest.artifacts[0]
+
     def text(self, name: str) -> bytes | None:
         """Bytes of a small file such as tokenizer.json, or None where the engine has none."""
         return (self.path / name).read_bytes() if name in self.manifest.files else None
@@ -266,8 +286,8 @@ def _opened(path: Path, *, whole: bool) -> EngineFolder:
 
 
 def _check_file(folder: Path, name: str, record: FileRecord, *, whole: bool) -> None:
-    if Path(name).name != name or name in (".", ".."):
-        raise LoadError("L005", f"the manifest names {name!r}", needed="plain file names", where=str(folder))
+    if Path(name).name != name or name in (".", "..") or "\0" in name:
+        raise LoadError("L005", f"the manifest names {shown(name)}", needed="plain file names", where=str(folder))
     path = folder / name
     if not path.is_file():
         raise LoadError("L005", f"{name} is missing", where=str(folder), fix=REBUILD)

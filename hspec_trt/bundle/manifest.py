@@ -6,10 +6,12 @@ Owns the file format and its version. It does not open the other files (`hspec_t
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, Union
 
-from pydantic import BeforeValidator, ConfigDict, PlainSerializer, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Discriminator, Tag, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from hspec_trt import contract
@@ -17,11 +19,14 @@ from hspec_trt.config.build import Backend, EngineLimits, PluginMode
 from hspec_trt.config.drafter import DrafterConfig
 from hspec_trt.config.drafter_kinds import DRAFTER_KINDS
 from hspec_trt.config.target import TargetConfig
-from hspec_trt.errors import LoadError
+from hspec_trt.errors import Faults, LoadError
 
 MANIFEST_FILE: Final = "config.json"
 FORMAT_VERSION: Final = 1
 """Version of the folder layout and of this file. Raise it when either changes."""
+STEP_DTYPES: Final = ("float32", "float16", "bfloat16")
+"""Types of weights, activations and pages."""
+MAX_SHOWN: Final = 80
 
 
 @dataclass(frozen=True)
@@ -55,22 +60,23 @@ class Artifact:
     sm: tuple[int, ...] = ()
 
 
-def _drafter_from_plain(value: object) -> object:
-    if not isinstance(value, dict):
-        return value
-    kind = value.get("kind")
-    if kind not in DRAFTER_KINDS:
-        raise ValueError(f"drafter kind {kind!r} is not one of {sorted(DRAFTER_KINDS)}")
-    return TypeAdapter(DRAFTER_KINDS[kind]).validate_python(value)
+def _drafter_kind(value: object) -> str | None:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return kind if isinstance(kind, str) else None
 
 
-def _drafter_to_plain(value: DrafterConfig | None) -> dict[str, Any] | None:
-    return None if value is None else TypeAdapter(type(value)).dump_python(value, mode="json")
-
-
-AnyDrafter = Annotated[
-    DrafterConfig | None, BeforeValidator(_drafter_from_plain), PlainSerializer(_drafter_to_plain, when_used="always")
-]
+if TYPE_CHECKING:
+    AnyDrafter: TypeAlias = DrafterConfig
+else:
+    AnyDrafter = Annotated[
+        Union[tuple(Annotated[config, Tag(kind)] for kind, config in DRAFTER_KINDS.items())],  # noqa: UP007
+        Discriminator(
+            _drafter_kind,
+            custom_error_type="drafter_kind",
+            custom_error_message=f"the kind is not one of {', '.join(DRAFTER_KINDS)}",
+        ),
+    ]
+"""One of `DRAFTER_KINDS`, told apart by its ``kind``."""
 
 
 @validated(frozen=True, config=ConfigDict(extra="forbid"))
@@ -88,7 +94,7 @@ class Manifest:
     backend: Backend
     dtype: str
     target: TargetConfig
-    drafter: AnyDrafter
+    drafter: AnyDrafter | None
     limits: EngineLimits
     ops: tuple[str, ...]
     artifacts: tuple[Artifact, ...]
@@ -122,16 +128,26 @@ class Manifest:
         """
         _check_versions(text, where)
         try:
-            return TypeAdapter(Manifest).validate_json(text)
+            manifest = TypeAdapter(Manifest).validate_json(text, strict=True)
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"])
             raise LoadError(
                 "L003", f"{key or 'the file'}: {first['msg']}", needed="an engine manifest", where=where, fix=REBUILD
             ) from None
+        _check_values(manifest, where)
+        return manifest
 
 
 REBUILD: Final = "Build the engine again: hspec-trt build"
+
+
+def shown(value: object) -> str:
+    """A JSON value as messages show it: one short line of ASCII."""
+    if isinstance(value, float | list | dict):
+        return "a fraction" if isinstance(value, float) else "a list" if isinstance(value, list) else "an object"
+    text = json.dumps(value)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 
 def _check_versions(text: bytes, where: str) -> None:
@@ -141,7 +157,44 @@ def _check_versions(text: bytes, where: str) -> None:
         raise LoadError(
             "L003", "the file is not a JSON object", needed="an engine manifest", where=where, fix=REBUILD
         ) from None
+    if any(not -(2**63) <= number < 2**63 for number in _whole_numbers(plain)):
+        found = "the file has a whole number beyond 64 bits"
+        raise LoadError("L003", found, needed="an engine manifest", where=where, fix=REBUILD)
     expected = {"format_version": FORMAT_VERSION, "contract_version": contract.CONTRACT_VERSION}
     for key, value in expected.items():
-        if plain.get(key) != value:
-            raise LoadError("L004", f"{key} is {plain.get(key)!r}", needed=str(value), where=where, fix=REBUILD)
+        found = shown(plain[key]) if key in plain else "missing"
+        if found != str(value):
+            raise LoadError("L004", f"{key} is {found}", needed=str(value), where=where, fix=REBUILD)
+
+
+def _whole_numbers(value: object) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _whole_numbers(item)
+
+
+def _check_values(manifest: Manifest, where: str) -> None:
+    """Refuse numbers that a runtime cannot work with; all of them together."""
+    limits, faults, most = manifest.limits, Faults(), 2**31 - 1
+    drafter_position = manifest.drafter.max_position if manifest.drafter else 0
+    for key, value, low, high in (
+        ("target.vocab_size", manifest.target.vocab_size, 1, most),
+        *(("target.eos_token_ids", token, 0, most) for token in manifest.target.eos_token_ids),
+        ("drafter.max_position", drafter_position, 0, most),
+        ("limits.max_batch_size", limits.max_batch_size, 1, most),
+        ("limits.max_seq_len", limits.max_seq_len, 1, most),
+        ("limits.max_num_tokens", limits.max_num_tokens, 1, most),
+        ("limits.num_drafts", limits.num_drafts, 0, most),
+    ):
+        if not low <= value <= high:
+            faults.add(LoadError("L003", f"{key} is {value}", needed=f"{low} to {high}", where=where, fix=REBUILD))
+    if limits.page_size not in contract.PAGE_SIZES:
+        sizes = ", ".join(map(str, contract.PAGE_SIZES))
+        found = f"limits.page_size is {limits.page_size}"
+        faults.add(LoadError("L003", found, needed=f"one of {sizes}", where=where, fix=REBUILD))
+    if manifest.dtype not in STEP_DTYPES:
+        found = f"dtype is {shown(manifest.dtype)}"
+        faults.add(LoadError("L003", found, needed=f"one of {', '.join(STEP_DTYPES)}", where=where, fix=REBUILD))
+    faults.raise_any()

@@ -130,7 +130,7 @@ def _dead_mask_row(layout: DrafterLayout, target: TargetCheckpoint) -> tuple[str
     token, rows = layout.config.mask_token_id, target.config.embedding_rows
     if "embed_tokens.weight" in layout.tensors or "mask_embedding" in layout.tensors or not 0 <= token < rows:
         return ()
-    norm = float(np.linalg.norm(target.tensors[EMBEDDING].read()[token].astype(np.float32)))
+    norm = float(np.linalg.norm(target.tensors[EMBEDDING].read_row(token).astype(np.float32)))
     return (f"warning[D121] target embedding row {token} (mask) has norm {norm:.1e}",) if norm < DEAD_ROW_NORM else ()
 
 

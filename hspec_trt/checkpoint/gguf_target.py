@@ -80,6 +80,16 @@ class GgufSource:
         values = self.stored.kind.decode(self.mapped[start : start + self.stored.nbytes], self.shape)
         return half_split_rows(values, self.rotary_heads) if self.rotary_heads else values
 
+    def read_row(self, index: int) -> NDArray[np.generic]:
+        """``read()[index]``; of all but q and k, one row is decoded."""
+        if self.rotary_heads:
+            row: NDArray[np.generic] = self.read()[index]
+            return row
+        nbytes = self.stored.nbytes // self.shape[0]
+        start = self.stored.offset + index * nbytes
+        decoded = self.stored.kind.decode(self.mapped[start : start + nbytes], (1, *self.shape[1:]))
+        return decoded.reshape(self.shape[1:])
+
 
 def half_split_rows(values: NDArray[np.generic], num_heads: int) -> NDArray[np.generic]:
     """Reorder the rows of q or k from ggml's interleaved rotary pairs to the half-split order.

@@ -38,6 +38,9 @@ class TensorSource(Protocol):
     def read(self) -> NDArray[np.generic]:
         """The values: a read-only view of the mapped file where it stores them plainly, else a new array."""
 
+    def read_row(self, index: int) -> NDArray[np.generic]:
+        """``read()[index]``, without decoding the other rows."""
+
 
 @dataclass(frozen=True)
 class MappedTensor:
@@ -59,6 +62,11 @@ class MappedTensor:
     def read(self) -> NDArray[np.generic]:
         """A read-only view of the file, `shape` and `dtype` as stated; no bytes are copied."""
         return self.mapped[self.offset : self.offset + self.nbytes].view(self.dtype.numpy).reshape(self.shape)
+
+    def read_row(self, index: int) -> NDArray[np.generic]:
+        """``read()[index]``."""
+        row: NDArray[np.generic] = self.read()[index]
+        return row
 
     def renamed(self, name: str) -> MappedTensor:
         """The same values under another name."""

@@ -19,10 +19,13 @@ from hspec_trt.errors import HspecError
 COMMANDS = {
     "build": "Build an engine folder from a target and a drafter.",
     "run": "Generate text and print tokens/s and accepted length.",
+    "serve": "Serve an engine over HTTP with OpenAI's interface.",
     "verify": "Check losslessness: drafts on = drafts off.",
     "inspect": "Show what an engine folder holds.",
+    "plan": "Memory and speed on paper, before any build.",
     "doctor": "Show what this machine can build and run.",
     "train": "Train a drafter for a target.",
+    "bench": "Compare drafters on real prompts.",
     "export-triton": "Write a Triton Inference Server model repository.",
 }
 """Command to its one-line help. ``hspec_trt/cli/<command>.py`` holds a click command named ``<command>_command``, with
@@ -165,11 +168,14 @@ def _in_words(error: Exception) -> str:
 
 
 _EXTRAS = {
+    "fastapi": "serve",
     "onnxruntime": "cpu",
+    "prometheus_client": "serve",
     "torch": "train",
     "transformers": "train",
     "tensorrt_rtx": "rtx",
     "tensorrt": "tensorrt",
+    "uvicorn": "serve",
 }
 
 

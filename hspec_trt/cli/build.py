@@ -11,18 +11,19 @@ from typing import get_args
 import click
 
 from hspec_trt import dtypes
+from hspec_trt.bundle import check_place
+from hspec_trt.cli.checkpoint_options import Checkpoints, checkpoint_options
 from hspec_trt.cli.display import OUT, Bars, bytes_text
-from hspec_trt.config.build import BACKENDS, Backend, BuildConfig, PluginMode
+from hspec_trt.config.build import BACKENDS, EXTENSION_NAMES, Backend, BuildConfig, ExtensionName, PluginMode
 from hspec_trt.errors import BuildError
-from hspec_trt.pipeline import BuildReport, build
+from hspec_trt.pipeline import BuildReport, build_from
 
 _DEFAULTS = BuildConfig()
 _PATH = click.Path(path_type=Path)
 
 
 @click.command(name="build", short_help="Build an engine folder.")
-@click.option("--target", required=True, type=_PATH, help="Hugging Face folder or GGUF file of the target.")
-@click.option("--drafter", type=_PATH, help="Folder of the drafter; without it the engine has the target alone.")
+@checkpoint_options
 @click.option("--output", required=True, type=_PATH, help="Engine folder to make.")
 @click.option("--backend", type=click.Choice(BACKENDS), default=_DEFAULTS.backend, show_default=True)
 @click.option(
@@ -36,7 +37,14 @@ _PATH = click.Path(path_type=Path)
     "--max-num-tokens", type=int, default=_DEFAULTS.max_num_tokens, show_default=True, help="Tokens of one step."
 )
 @click.option("--page-size", type=int, default=_DEFAULTS.page_size, show_default=True, help="Tokens a KV page holds.")
-@click.option("--num-drafts", type=int, help="Drafts a step [default: what the drafter was trained for].")
+@click.option(
+    "--extension",
+    "extensions",
+    multiple=True,
+    type=click.Choice(EXTENSION_NAMES),
+    help="Optional part of the step: penalties and biases, guided decoding, top log-probabilities; may be given "
+    "several times [default: all on the onnxruntime backend, none elsewhere].",
+)
 @click.option("--sm", help="GPU architectures of a TensorRT-RTX engine, such as 89,120 [default: all from 80 to 120].")
 @click.option(
     "--plugins",
@@ -45,11 +53,15 @@ _PATH = click.Path(path_type=Path)
     show_default=True,
     help="How TensorRT computes the custom ops: plugin kernels, or none: its own layers, slower.",
 )
+@click.option(
+    "--timing-cache",
+    type=_PATH,
+    help="File of TensorRT's measurements: read where it exists, and written [default: none].",
+)
 @click.option("--force", is_flag=True, help="Replace an engine folder that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def build_command(
-    target: Path,
-    drafter: Path | None,
+    checkpoints: Checkpoints,
     output: Path,
     backend: Backend,
     dtype: str | None,
@@ -57,9 +69,10 @@ def build_command(
     max_seq_len: int | None,
     max_num_tokens: int,
     page_size: int,
-    num_drafts: int | None,
+    extensions: tuple[ExtensionName, ...],
     sm: str | None,
     plugins: PluginMode,
+    timing_cache: Path | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -74,13 +87,15 @@ def build_command(
         max_seq_len=max_seq_len,
         max_num_tokens=max_num_tokens,
         page_size=page_size,
-        num_drafts=num_drafts,
-        sm=_architectures(sm),
+        num_drafts=checkpoints.options.num_drafts,
+        extensions=extensions or None,
+        sm=_architectures(sm, backend),
         plugins=plugins,
+        timing_cache=_timing_cache(timing_cache, backend),
     )
     start = time.monotonic()
     with Bars(quiet=as_json) as bars:
-        report = build(target, drafter, output, config, force=force, progress=bars)
+        report = build_from(checkpoints.open, output, config, force=force, progress=bars)
     seconds = time.monotonic() - start
     if as_json:
         click.echo(json.dumps(_plain(report, seconds), indent=2))
@@ -92,11 +107,23 @@ def build_command(
         )
 
 
-def _architectures(text: str | None) -> tuple[int, ...]:
+def _architectures(text: str | None, backend: Backend) -> tuple[int, ...]:
+    if text is not None and backend == "onnxruntime":
+        raise BuildError("B044", f"--sm {text} for a CPU", needed="--backend tensorrt-rtx or tensorrt")
     parts = [part.strip() for part in (text or "").split(",") if part.strip()]
     if not all(part.isdigit() for part in parts):
         raise BuildError("B044", f"--sm {text}", needed="numbers with commas between them, such as 89,120")
     return tuple(int(part) for part in parts)
+
+
+def _timing_cache(path: Path | None, backend: Backend) -> Path | None:
+    if path is not None and backend == "onnxruntime":
+        raise BuildError("B043", f"--timing-cache {path} for a CPU", needed="--backend tensorrt-rtx or tensorrt")
+    if path is not None:
+        if path.is_dir():
+            raise BuildError("B005", f"--timing-cache {path} is a folder", needed="a file")
+        check_place(path)
+    return path
 
 
 def _plain(report: BuildReport, seconds: float) -> dict[str, object]:

@@ -12,13 +12,20 @@ import shutil
 from pathlib import Path
 
 import click
-import psutil
 from rich.table import Table
 
 from hspec_trt import __version__
 from hspec_trt.cli.display import OUT, bytes_text, key_value_table
+from hspec_trt.machine import free_memory
 
-_PACKAGES = {"onnxruntime": "cpu", "tensorrt-rtx": "rtx", "tensorrt": "tensorrt", "torch": "train"}
+_PACKAGES = {
+    "onnxruntime": "cpu",
+    "tensorrt-rtx": "rtx",
+    "tensorrt": "tensorrt",
+    "torch": "train",
+    "fastapi": "serve",
+    "llguidance": "guided",
+}
 
 
 @click.command(name="doctor", short_help="Show what this machine can build and run.")
@@ -30,7 +37,7 @@ def doctor_command(as_json: bool) -> None:
         "hspec_trt": __version__,
         "python": platform.python_version(),
         "processor": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores usable",
-        "memory free": bytes_text(psutil.virtual_memory().available),
+        "memory free": bytes_text(free_memory()),
         "disk free here": bytes_text(shutil.disk_usage(Path.cwd()).free),
         "NVIDIA driver": cuda_driver_version() or "none",
     }

@@ -3,44 +3,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields
 from pathlib import Path
 
 import click
 
 from hspec_trt.cli.display import OUT, key_value_table
+from hspec_trt.cli.numbers import BYTES, NATURALS
+from hspec_trt.runtime.options import MAX_THREADS
 from hspec_trt.serving.triton.config_text import ModelConfig
 from hspec_trt.serving.triton.models import HSPEC, INTERFACES
 from hspec_trt.serving.triton.repository import MODEL_SETS, ExportOptions, export_repository
 
 _DEFAULTS = {field.name: field.default for field in fields(ExportOptions)}
-_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-class _Bytes(click.ParamType[int]):
-    """A number of bytes with an optional unit."""
-
-    name = "bytes"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]i?B)?", str(value))
-        if not found:
-            self.fail(f"{value!r} is not a number of bytes such as 4GiB", param, ctx)
-        return int(float(found[1]) * _UNITS[found[2] or ""])
-
-
-class _Devices(click.ParamType[tuple[int, ...]]):
-    """Device numbers, separated by commas."""
-
-    name = "numbers"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        if not re.fullmatch(r"\d+(,\d+)*", str(value)):
-            self.fail(f"{value!r} is not a list of device numbers such as 0,1", param, ctx)
-        return tuple(int(part) for part in str(value).split(","))
 
 
 @click.command(name="export-triton", short_help="Write a Triton Inference Server model repository.")
@@ -62,9 +37,9 @@ class _Devices(click.ParamType[tuple[int, ...]]):
     "--instances", type=int, default=_DEFAULTS["instances"], show_default=True,
     help="Processes that load the engine, for each model; they share the memory budget.",
 )  # fmt: skip
-@click.option("--devices", type=_Devices(), default=(), help="GPUs that the instances are spread over, such as 0,1.")
+@click.option("--devices", type=NATURALS, default=(), help="GPUs that the instances are spread over, such as 0,1.")
 @click.option(
-    "--kv-cache-memory", type=_Bytes(), default=_DEFAULTS["kv_cache_memory"],
+    "--kv-cache-memory", type=BYTES, default=_DEFAULTS["kv_cache_memory"],
     help="Memory for KV pages, of all instances together, such as 4GiB.",
 )  # fmt: skip
 @click.option(
@@ -72,7 +47,7 @@ class _Devices(click.ParamType[tuple[int, ...]]):
     help="Share of free memory for KV pages, where --kv-cache-memory is not given.",
 )  # fmt: skip
 @click.option(
-    "--num-threads", type=click.IntRange(min=0), default=_DEFAULTS["num_threads"], show_default=True,
+    "--num-threads", type=click.IntRange(0, MAX_THREADS), default=_DEFAULTS["num_threads"], show_default=True,
     help="Threads of an instance on the onnxruntime backend; 0 shares all cores.",
 )  # fmt: skip
 @click.option(

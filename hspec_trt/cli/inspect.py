@@ -10,6 +10,7 @@ import click
 
 from hspec_trt import dtypes
 from hspec_trt.bundle import EngineFolder, Manifest, open_engine
+from hspec_trt.cli.compiled import compiled_sections
 from hspec_trt.cli.display import OUT, bytes_text, key_value_table
 from hspec_trt.memory import kv_cost, memory_lines
 
@@ -19,7 +20,7 @@ from hspec_trt.memory import kv_cost, memory_lines
 @click.option("--check", is_flag=True, help="Hash every file from end to end.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 def inspect_command(engine_dir: Path, check: bool, as_json: bool) -> None:
-    """Show what an engine folder holds: models, limits, memory per token, files."""
+    """Show what an engine folder holds: models, limits, memory per token, compiled layers, files."""
     engine = open_engine(engine_dir, whole=check)
     if as_json:
         click.echo(engine.manifest.to_json(), nl=False)
@@ -47,6 +48,7 @@ def _sections(engine: EngineFolder) -> dict[str, dict[str, object]]:
         sections["drafter"] = _shown(asdict(manifest.drafter))
     sections["limits"] = asdict(manifest.limits)
     sections["memory"] = _memory(manifest)
+    sections |= compiled_sections(engine)
     sections["files"] = {name: bytes_text(record.size) for name, record in manifest.files.items()}
     return sections
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from hspec_trt.cli.display import ERR, bytes_text
+from hspec_trt.cli.runtime_options import runtime_options
 from hspec_trt.config.sampling import DRAFT_SOURCES, DRAFTING, Drafting, DraftSource, SamplingParams
 from hspec_trt.errors import RequestError
 from hspec_trt.runtime.llm import LLM
@@ -63,8 +64,8 @@ def sampling_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--prompt-ids", help="Token ids, such as 1,2,3, instead of a text.")
 @click.option("--system", help="System message before the prompt.")
 @click.option("--raw", is_flag=True, help="Give the text to the model as it is, without the chat template.")
-@click.option("--threads", type=int, help="CPU threads [default: all cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end instead of a stream.")
+@runtime_options
 @sampling_options
 def run_command(
     engine_dir: Path,
@@ -72,8 +73,8 @@ def run_command(
     prompt_ids: str | None,
     system: str | None,
     raw: bool,
-    threads: int | None,
     as_json: bool,
+    runtime: RuntimeOptions,
     max_tokens: int | None,
     temperature: float,
     top_k: int,
@@ -107,7 +108,7 @@ def run_command(
     ids = None if prompt_ids is None else parse_ids(prompt_ids)
     if ids is None and prompt is None:
         prompt = _read_prompt()
-    with LLM(engine_dir, RuntimeOptions(num_threads=threads)) as llm:
+    with LLM(engine_dir, runtime) as llm:
         if ids is None:
             ids = _text_ids(llm, prompt or "", system, raw=raw)
         output = _stream(llm, ids, params, quiet=as_json)
@@ -168,7 +169,7 @@ def _report(llm: LLM, output: CompletionOutput, prompt_len: int) -> None:
         ERR.print(f"steps without drafts, by reason  {reasons}", markup=False)
     memory = llm.memory
     ERR.print(
-        f"memory: weights {bytes_text(memory.weights)}, repacked copies {bytes_text(memory.prepacked)}, "
+        f"memory: weights {bytes_text(memory.weights)} ({'repacked' if memory.prepacked else 'mapped'}), "
         f"KV pages {bytes_text(memory.pages)} ({memory.tokens} tokens)",
         markup=False,
     )

@@ -11,8 +11,11 @@ from typing import Any, TypeVar
 
 import click
 
+from hspec_trt.cli.checkpoint_options import ALLOW_TRAILING
+from hspec_trt.config.drafters_block import MARKOV_TYPES
 from hspec_trt.errors import BuildError
-from hspec_trt.training.options import OPTIMIZERS, SCHEDULES, LossMix, ShapeOptions, TrainOptions
+from hspec_trt.runtime.options import MAX_THREADS
+from hspec_trt.training.options import DEVICES, OPTIMIZERS, SCHEDULES, LossMix, ShapeOptions, TrainOptions
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 _NEEDED = ("torch", "safetensors")
@@ -21,6 +24,7 @@ _SHAPE_HELP: dict[str, str] = {
     "mask_token_id": "Target token that fills the block's mask slots; must have a trained embedding row.",
     "kv_layers": "Target layer that each attention sub-layer reads, e.g. 15,28.",
     "fused_layers": "L of the target states h^(L) that are fused into the seed, e.g. 8,22,29.",
+    "num_layers": "Draft layers of dflash, dspark and peagle.",
     "block_pattern": "Sub-layers in order, e.g. 'mamba mlp mamba attention mlp'.",
     "intermediate_size": "MLP width; the target's if not given.",
     "block_size": "Query slots of a block; one less is drafted.",
@@ -33,9 +37,12 @@ _SHAPE_HELP: dict[str, str] = {
     "mamba_conv_kernel": "Taps of the short convolution.",
     "seed_mode": "Seed projections: shared, per_layer or once.",
     "fc_norm": "Norm each fused state.",
+    "sample_from_anchor": "Slot k proposes the token after its own position (dflash, dspark).",
     "markov_rank": "Rank of the correction by the previous draft; 0 is none.",
+    "markov_type": "What that correction looks at (dspark).",
     "confidence_head": "Train the confidence head.",
     "state_injection": "Seed the mamba states (off is an ablation).",
+    "train_embedding": "Learn the embedding table, as P-EAGLE's published recipe does.",
     "target_kv_reuse": "Let attention read the target's K and V (off is an ablation).",
 }
 _MIX_HELP: dict[str, str] = {
@@ -59,10 +66,14 @@ _TRAIN_HELP: dict[str, str] = {
     "final_lr": "Share of the peak rate that is left at the end.",
     "short_slots": "Judge only so many slots, but for every full-every-th step (saves time).",
     "full_every": "See --short-slots.",
+    "cod_rate": "Thin blocks out: at depth d train a share of rate^d, 0.7 as published (peagle); all if not given.",
+    "cod_floor": "Least share of --cod-rate.",
     "prompt_anchors": "Train on blocks that begin in the prompt too.",
     "noise": "Half width of uniform noise on what a block reads.",
     "clip": "Norm to which gradients are cut.",
-    "seed": "Seed of order and initial weights.",
+    "seed": "Seed of initial weights, order of batches, noise and thinning.",
+    "data_seed": "Seed of the order of conversations and of what is held out.",
+    "max_conversations": "Use only so many conversations, drawn at random; all if not given.",
     "held_out": "Share of the prompts that is kept for evaluation.",
     "eval_conversations": "Held-out conversations of an evaluation on the way.",
     "eval_minutes": "Minutes between evaluations.",
@@ -70,9 +81,17 @@ _TRAIN_HELP: dict[str, str] = {
     "max_tokens": "Longer conversations are left out.",
     "cache_hidden_layers": "More states for the teacher cache, to share it between runs.",
     "cache_kv_layers": "More K/V layers for the teacher cache, to share it between runs.",
+    "cache_all_rows": "States of every token in the teacher cache, to share it with dflash, dspark and peagle.",
     "bfloat16": "Run products in bfloat16.",
+    "device": "Where target and drafter run; auto is cuda where PyTorch finds it.",
 }
-_CHOICES = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "seed_mode": ("shared", "per_layer", "once")}
+_CHOICES = {
+    "device": DEVICES,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+    "seed_mode": ("shared", "per_layer", "once"),
+    "markov_type": MARKOV_TYPES,
+}
 
 
 def _layers(_context: click.Context, _option: click.Parameter, value: object) -> tuple[int, ...]:
@@ -104,7 +123,7 @@ def _option(name: str, kind: str, default: object, text: str) -> Callable[[_Comm
         return click.option(f"--{flag}", type=click.UNPROCESSED, callback=_pattern, default=default, help=text)
     if kind.startswith("tuple"):
         return click.option(f"--{flag}", type=click.UNPROCESSED, callback=_layers, default=default, help=text)
-    number = float if kind == "float" else int
+    number = float if kind.startswith("float") else int
     required = default is None and "None" not in kind
     return click.option(f"--{flag}", type=number, default=default, required=required, show_default=True, help=text)
 
@@ -124,10 +143,10 @@ def _options_of(config: type, texts: dict[str, str], *, suffix: str = "") -> Cal
 
 @click.command(name="train", short_help="Train a drafter for a target.")
 @click.option("--target", "target_path", type=click.Path(path_type=Path), required=True, help="Folder or GGUF file.")
-@click.option("--drafter-type", default="hspec", show_default=True, help="What to train.")
+@click.option("--drafter-type", default="hspec", show_default=True, help="hspec, dflash, dspark or peagle.")
 @click.option(
     "--data",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(path_type=Path),
     required=True,
     help="JSON lines: id, prompt_ids and the target's own response_ids; optional task, sampling, finish.",
 )
@@ -135,9 +154,15 @@ def _options_of(config: type, texts: dict[str, str], *, suffix: str = "") -> Cal
 @click.option(
     "--work-dir",
     type=click.Path(path_type=Path),
-    help="Teacher cache, state and log; OUTPUT-work if not given. With the state there, the run goes on.",
+    help="State and log; OUTPUT-work if not given. With the state there, the run goes on.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="PyTorch threads.")
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    help="Folder of the target's states, which runs on the same data may share; in WORK_DIR if not given.",
+)
+@ALLOW_TRAILING
+@click.option("--threads", type=click.IntRange(1, MAX_THREADS), help="PyTorch threads.")
 @_options_of(ShapeOptions, _SHAPE_HELP)
 @_options_of(LossMix, _MIX_HELP, suffix="_weight")
 @_options_of(TrainOptions, _TRAIN_HELP)
@@ -147,12 +172,14 @@ def train_command(
     data: Path,
     output: Path,
     work_dir: Path | None,
+    cache: Path | None,
     threads: int | None,
+    allow_trailing: bool,
     **values: Any,
 ) -> None:
     """Train a drafter on the target's own responses.
 
-    The target runs once over all text; its states are cached in WORK_DIR, some 10 KB a token. Ctrl-C saves; the same
+    The target runs once over all text; its states are cached, some 5 to 10 KB a token. Ctrl-C saves; the same
     command goes on from there, to the same result as a run that was never stopped.
     """
     _check_extra()
@@ -160,7 +187,6 @@ def train_command(
 
     from hspec_trt.checkpoint.target import load_target
     from hspec_trt.cli.train_display import TrainDisplay
-    from hspec_trt.training.plot import plot_log
     from hspec_trt.training.run import LOG, TrainJob, train
 
     if threads:
@@ -169,12 +195,16 @@ def train_command(
     mix = LossMix(**{name: values[f"{name}_weight"] for name in _MIX_HELP})
     options = TrainOptions(mix=mix, **{name: values[name] for name in _TRAIN_HELP})
     work = work_dir or output.with_name(output.name + "-work")
-    job = TrainJob(load_target(target_path), drafter_type, shape, options, data, output, work)
+    checkpoint = load_target(target_path, allow_trailing=allow_trailing)
+    job = TrainJob(checkpoint, drafter_type, shape, options, data, output, work, cache)
     with TrainDisplay() as display:
         result = train(job, display)
     if not result.finished:
         raise KeyboardInterrupt
-    plot_log(work / LOG, output / "training.png")
+    if importlib.util.find_spec("matplotlib") is not None:
+        from hspec_trt.training.plot import plot_log
+
+        plot_log(work / LOG, output / "training.png")
     display.summary(result, output)
 
 

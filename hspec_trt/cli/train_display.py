@@ -82,11 +82,13 @@ class TrainDisplay:
     def summary(self, result: TrainResult, output: Path) -> None:
         """The final figures."""
         title = f"accepted length on held-out prompts after {result.steps} steps, bonus token included"
-        table = Table("prompts", "target passes", "accepted length", title=title)
+        table = Table("prompts", "target passes", "accepted length", "95 % over prompts", title=title)
         table.add_column("accepted per position", no_wrap=True)
         for name, acceptance in result.acceptance.items():
-            length = f"{acceptance.mean_length:.3f}"
-            table.add_row(name, str(acceptance.steps), length, _shares(acceptance.per_position))
+            length = acceptance.length
+            interval = f"{length.low:.3f} to {length.high:.3f}"
+            shares = _shares(acceptance.per_position)
+            table.add_row(name, str(acceptance.steps), f"{length.value:.3f}", interval, shares)
         OUT.print(table)
         OUT.print(f"drafter written to {output}")
 

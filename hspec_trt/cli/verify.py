@@ -11,6 +11,7 @@ import click
 
 from hspec_trt.cli.display import ERR, OUT, Bars
 from hspec_trt.cli.run import parse_ids
+from hspec_trt.cli.runtime_options import runtime_options
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.errors import RequestError
 from hspec_trt.runtime.checks import MAX_SEED
@@ -35,16 +36,16 @@ _OWN_PROMPTS = 4
     show_default=True,
     help="Of sampling, and of the prompts made here.",
 )
-@click.option("--threads", type=int, help="CPU threads [default: all cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print every check as JSON.")
+@runtime_options
 def verify_command(
     engine_dir: Path,
     texts: tuple[str, ...],
     prompt_ids: tuple[str, ...],
     max_tokens: int,
     seed: int,
-    threads: int | None,
     as_json: bool,
+    runtime: RuntimeOptions,
 ) -> int:
     """Check that drafts change nothing.
 
@@ -53,7 +54,7 @@ def verify_command(
     code is 1 where texts differ by more than a near tie.
     """
     ids = [parse_ids(text) for text in prompt_ids]
-    engine = load_engine(engine_dir, RuntimeOptions(num_threads=threads))
+    engine = load_engine(engine_dir, runtime)
     prompts = [*(_text_ids(engine, text) for text in texts), *ids]
     prompts = prompts or own_prompts(engine.core, count=_OWN_PROMPTS, seed=seed)
     for prompt in prompts:  # refuse what cannot be answered before anything runs

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from hspec_trt.config.drafters_block import WindowRule
@@ -11,8 +12,11 @@ from hspec_trt.config.drafters_block import WindowRule
 Backend = Literal["onnxruntime", "tensorrt-rtx", "tensorrt"]
 BACKENDS: tuple[Backend, ...] = ("onnxruntime", "tensorrt-rtx", "tensorrt")
 PluginMode = Literal["kernels", "none"]
-ExtensionName = Literal["logit_edits", "token_masks", "top_logprobs"]
+ExtensionName = Literal["logit_edits", "token_masks", "top_logprobs", "feedback"]
 EXTENSION_NAMES: tuple[ExtensionName, ...] = ("logit_edits", "token_masks", "top_logprobs")
+"""Extensions that requests may use."""
+FEEDBACK: ExtensionName = "feedback"
+"""The extension with which a session goes on to the next step before the host has read the last one."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,9 @@ class BuildConfig:
         draft_confidence: give the drafter's estimate of each draft's acceptance (needs a confidence head).
         plugins: "none" compiles the ops' function bodies instead of the plugin kernels.
         extensions: optional parts of the step (`hspec_trt.contract.EXTENSIONS`): penalties and biases, token masks
-            for guided decoding, the most likely tokens of a row. None is all of them on the onnxruntime backend,
-            where they cost nothing to steps without, and none elsewhere.
+            for guided decoding, the most likely tokens of a row. None is all of these on the onnxruntime backend,
+            where they cost nothing to steps without, and none on the others, which get the feedback of drafts besides.
+        timing_cache: file of TensorRT's measurements, read where it exists and written; None for none.
     """
 
     backend: Backend = "onnxruntime"
@@ -47,13 +52,15 @@ class BuildConfig:
     draft_confidence: bool = False
     plugins: PluginMode = "kernels"
     extensions: tuple[ExtensionName, ...] | None = None
+    timing_cache: Path | None = None
 
     @property
     def settled_extensions(self) -> tuple[ExtensionName, ...]:
         """The extensions that a build of this configuration gets."""
-        if self.extensions is not None:
-            return self.extensions
-        return EXTENSION_NAMES if self.backend == "onnxruntime" else ()
+        if self.backend == "onnxruntime":
+            return EXTENSION_NAMES if self.extensions is None else self.extensions
+        asked = self.extensions or ()
+        return asked if FEEDBACK in asked else (*asked, FEEDBACK)
 
 
 @dataclass(frozen=True)

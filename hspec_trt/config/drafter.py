@@ -55,6 +55,11 @@ class DrafterConfig:
         return 0
 
     @property
+    def read_kv_layers(self) -> tuple[int, ...]:
+        """Target layers whose K and V the drafter reads in place, rising."""
+        return ()
+
+    @property
     def needs_next_ids(self) -> bool:
         """True where a step must be told the token that follows a row's last one (``next_ids``)."""
         return False
@@ -93,6 +98,11 @@ class HSpecConfig(DrafterConfig):
     confidence_with_markov: bool = False
     state_injection: bool = True
     target_kv_reuse: bool = True
+
+    @property
+    def read_kv_layers(self) -> tuple[int, ...]:
+        """Target layers whose K and V the drafter reads in place, rising."""
+        return tuple(sorted(set(self.attn_kv_layers)))
 
     @property
     def d_inner(self) -> int:

@@ -20,7 +20,7 @@ class GuidedDecodingParams:
         json: a JSON schema, as text.
         json_object: any JSON object.
         regex: a regular expression for the whole text.
-        grammar: a grammar in Lark's syntax, with the rule ``start``.
+        grammar: a grammar in Lark's syntax, with the rule ``start``; or in EBNF (GBNF) with ``::=`` and ``root``.
         choice: one of these strings.
     """
 

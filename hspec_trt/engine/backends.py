@@ -8,7 +8,6 @@ only when asked for the module itself.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from hspec_trt.config.build import Backend
 from hspec_trt.errors import BuildError, Faults
+from hspec_trt.native import TRT_PACKAGES, TrtPackage
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,7 @@ class TrtBackend:
     """One flavour.
 
     Attributes:
-        module: Python package.
-        distribution: its name on PyPI.
-        extra: our extra that installs it.
+        package: the Python package.
         sm: architectures that an engine can be built for; empty: only the GPU of this machine.
         default_sm: those of an engine where the user names none.
         shim: library name that its ONNX parser opens but the wheel does not ship, the package that has the library, and
@@ -33,9 +31,7 @@ class TrtBackend:
     """
 
     name: Backend
-    module: str
-    distribution: str
-    extra: str
+    package: TrtPackage
     sm: tuple[int, ...]
     default_sm: tuple[int, ...]
     shim: tuple[str, str, str] | None
@@ -43,10 +39,7 @@ class TrtBackend:
     @property
     def version(self) -> str | None:
         """Installed version, or None."""
-        try:
-            return importlib.metadata.version(self.distribution)
-        except importlib.metadata.PackageNotFoundError:
-            return None
+        return self.package.version
 
     def load(self) -> Any:
         """Import the package.
@@ -55,15 +48,15 @@ class TrtBackend:
             BuildError: B043, it is not installed.
         """
         self.check_installed()
-        return importlib.import_module(self.module)
+        return importlib.import_module(self.package.module)
 
     def check_installed(self) -> None:
         """Raise B043 where the package is missing."""
         if self.version is None:
             raise BuildError(
                 "B043",
-                f"backend {self.name} needs the package {self.distribution}, which is not installed",
-                fix=f"pip install 'hspec_trt[{self.extra}]'",
+                f"backend {self.name} needs the package {self.package.distribution}, which is not installed",
+                fix=f"pip install 'hspec_trt[{self.package.extra}]'",
             )
 
     def link_shim(self, folder: Path) -> None:
@@ -84,7 +77,7 @@ class TrtBackend:
         raise BuildError(
             "B043",
             f"{package} has no {file}",
-            needed=f"{self.distribution} as installed by pip",
+            needed=f"{self.package.distribution} as installed by pip",
             fix="Install it again",
         )
 
@@ -123,18 +116,14 @@ TRT_BACKENDS: Final[dict[Backend, TrtBackend]] = {
     for backend in (
         TrtBackend(
             name="tensorrt-rtx",
-            module="tensorrt_rtx",
-            distribution="tensorrt-rtx",
-            extra="rtx",
+            package=TRT_PACKAGES["tensorrt-rtx"],
             sm=(80, 86, 89, 120, 121),  # 75 cannot compute bfloat16
             default_sm=(80, 86, 89, 120),
             shim=("libtensorrt_rtx.so", "tensorrt_rtx_libs", "libtensorrt_rtx.so.1"),
         ),
         TrtBackend(
             name="tensorrt",
-            module="tensorrt",
-            distribution="tensorrt",
-            extra="tensorrt",
+            package=TRT_PACKAGES["tensorrt"],
             sm=(),
             default_sm=(),
             shim=None,

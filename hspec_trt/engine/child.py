@@ -23,6 +23,8 @@ WORKER: Final = (sys.executable, "-m", "hspec_trt.engine.worker")
 TOLD_ERRORS: Final = 3
 """TensorRT's messages that an error repeats; all stand in the log."""
 
+_ALLOCATOR: Final = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20), "MALLOC_ARENA_MAX": "2"}
+"""For glibc: buffers of a megabyte go back to the system when they are freed, and threads share their heaps."""
 _FAMILIES: Final[dict[str, type[HspecError]]] = {"B": BuildError, "L": LoadError}
 _SIGNAL_MEANING: Final = {
     signal.SIGKILL: "killed, most likely by the system for lack of memory",
@@ -55,6 +57,7 @@ def run_child(
     paths = [str(library_folder), os.environ.get("LD_LIBRARY_PATH", "")]
     modules = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     environment = {
+        **_ALLOCATOR,
         **os.environ,
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths)),
         "PYTHONPATH": os.pathsep.join(filter(None, modules)),

@@ -18,6 +18,9 @@ Shape = tuple[int, ...]
 POOL_FACTOR = 4
 """The pool may hold this many times the pages of a full batch of longest requests: the rest caches prefixes."""
 
+MAX_EDITS = 1 << 20
+"""Edits of logits in one step at most, in engines that have them."""
+
 
 @dataclass(frozen=True)
 class DimRange:
@@ -56,6 +59,9 @@ def step_ranges(limits: EngineLimits) -> dict[str, dict[str, DimRange]]:
         "D": DimRange(0, half, rows),
         "M": DimRange(1, -(-pages // 2), pages),
         "P": DimRange(2, rows * pages + 1, pool),
+        "E": DimRange(0, half * width, min(rows * width * limits.max_seq_len, MAX_EDITS)),
+        "L": DimRange(0, half * width, rows * width),
+        "J": DimRange(0, half * width, rows * width),
     }
     tokens = limits.max_num_tokens
     decode = shared | {"N": DimRange(1, half * width, rows * width), "T": DimRange(1, width, width)}

@@ -7,9 +7,11 @@ and TensorRT's messages to the job's log file. Whoever started it decides what a
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +38,7 @@ from hspec_trt.errors import HspecError
 from hspec_trt.native import CreatedPlugin, find_library, open_library, register
 
 Emit = Callable[[Event], None]
+LET_GO_SECONDS = 0.005
 
 
 class BuildFailure(Exception):
@@ -62,6 +65,25 @@ def make_logger(trt: Any, log: TextIO) -> Any:
                 self.errors.append(message)
 
     return Logger()
+
+
+class MappedWeights:
+    """The weights file, mapped: TensorRT reads it where it lies.
+
+    What was read stays resident and counts as memory of this process, although the system may drop it at any time. It
+    is dropped here every `LET_GO_SECONDS`, so that a build takes what it needs and not the weights once more.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._mapped = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+        self.address = int(np.frombuffer(self._mapped, np.uint8).ctypes.data)
+        threading.Thread(target=self._let_go, daemon=True).start()
+
+    def _let_go(self) -> None:
+        while True:
+            time.sleep(LET_GO_SECONDS)
+            self._mapped.madvise(mmap.MADV_DONTNEED)  # what is wanted again is read again
 
 
 def make_monitor(trt: Any, emit: Emit) -> Any:
@@ -116,8 +138,8 @@ class Compiler:
     def __init__(self, job: BuildJob, trt: Any, log: TextIO, emit: Emit) -> None:
         self.job, self.trt, self.emit = job, trt, emit
         self.logger = make_logger(trt, log)
+        self.weights = MappedWeights(Path(job.weights))
         self.monitor = make_monitor(trt, emit)
-        self.weights = np.memmap(job.weights, dtype=np.uint8, mode="r")
         self.library = None if job.library is None else open_library(find_library(Path(job.library)))
 
     def run(self) -> None:
@@ -144,7 +166,7 @@ class Compiler:
     def _parse(self, parser: Any) -> None:
         parser.load_model_proto(Path(self.job.graph).read_bytes())
         for weight in self.job.external:
-            if not parser.load_initializer(weight.name, self.weights.ctypes.data + weight.offset, weight.length):
+            if not parser.load_initializer(weight.name, self.weights.address + weight.offset, weight.length):
                 raise BuildFailure("B040", f"TensorRT does not take the weight {weight.name}", self._errors(parser))
         if not parser.parse_model_proto():
             raise BuildFailure("B040", "TensorRT cannot parse the graph", self._errors(parser))

@@ -13,5 +13,6 @@ CPU rests on it; ``tests/unit/graph/test_bit_equality.py`` checks it for one and
 * M * page_size is a multiple of 64 keys, so that softmax and products over keys are cut at the same places.
 
 The graph does the rest: tables of cos and sin and the logits come in whole vectors (`layers.VECTOR_WIDTH`), and the
-noise is computed in float64, because ONNX Runtime's Cos, Sin and Log give other last bits in the tail of a tensor.
+noise and the normalizer of a log-probability take logarithms in float64, because ONNX Runtime's Cos, Sin and Log give
+other last bits in the tail of a tensor.
 """

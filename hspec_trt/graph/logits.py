@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from hspec_trt.contract import EXTENSIONS, MAX_TOP_LOGPROBS, TensorSpec
 from hspec_trt.graph.builder import Builder
+from hspec_trt.graph.functions.normalize import normalized
 from hspec_trt.graph.layers import Scope
 
 BANNED = -1e30
@@ -49,7 +50,7 @@ class LogitEdits:
 
         def edited(inner: Builder) -> list[ir.Value]:
             ids = draw(s.inside(inner), self._edit(inner, logits))[0]
-            return [ids, _logprobs_of(inner, logits, ids)]
+            return [ids, _logprobs_of(inner, logits, ids, precise=branches)]
 
         if branches:
             counts = [g.dim(self.inputs[EXTENSIONS[name].inputs[0].name], 0) for name in self.extensions]
@@ -84,24 +85,22 @@ class LogitEdits:
 
 
 def top_logprobs(
-    s: Scope, inputs: Mapping[str, ir.Value], logits: ir.Value, vocab_size: int
+    s: Scope, inputs: Mapping[str, ir.Value], logits: ir.Value, vocab_size: int, *, precise: bool
 ) -> dict[TensorSpec, ir.Value]:
-    """The outputs of the extension ``top_logprobs``: the most likely tokens of some rows of logits float32 [K, V]."""
+    """The outputs of the extension ``top_logprobs``: the most likely tokens of some rows of logits float32 [K, V].
+
+    Args:
+        precise: as in `normalized`.
+    """
     g = s.builder
-    shifted, normalizer = _normalized(g, g.op("Gather", logits, inputs["top_rows"]))
+    shifted, normalizer = normalized(g, g.op("Gather", logits, inputs["top_rows"]), precise=precise)
     best, ids = g.multi("TopK", shifted, g.i64([min(MAX_TOP_LOGPROBS, vocab_size)]), num_outputs=2, axis=1)
     values = (g.cast(ids, ir.DataType.INT32), g.op("Sub", best, normalizer))
     return dict(zip(EXTENSIONS["top_logprobs"].outputs, values, strict=True))
 
 
-def _logprobs_of(g: Builder, logits: ir.Value, ids: ir.Value) -> ir.Value:
+def _logprobs_of(g: Builder, logits: ir.Value, ids: ir.Value, *, precise: bool) -> ir.Value:
     """float32 [K]: log-probability of one token a row; the target's columns are its token ids."""
-    shifted, normalizer = _normalized(g, logits)
+    shifted, normalizer = normalized(g, logits, precise=precise)
     chosen = g.op("GatherElements", shifted, g.unsqueeze(g.cast(ids, ir.DataType.INT64), 1), axis=1)
     return g.op("Squeeze", g.op("Sub", chosen, normalizer), g.i64([1]))
-
-
-def _normalized(g: Builder, logits: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Logits minus the row's best, and the log of the sum of their exponentials [rows, 1]; as in ``SampleTokens``."""
-    shifted = g.op("Sub", logits, g.reduce("ReduceMax", logits, 1))
-    return shifted, g.op("Log", g.reduce("ReduceSum", g.op("Exp", shifted), 1))

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from hspec_trt import dtypes
 from hspec_trt.bundle import StoredTensor
-from hspec_trt.config.build import BuildConfig
+from hspec_trt.config.build import FEEDBACK, BuildConfig
 from hspec_trt.config.drafter import DrafterConfig
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.contract import (
@@ -26,6 +26,7 @@ from hspec_trt.contract import (
 from hspec_trt.errors import BuildError
 from hspec_trt.graph.builder import Builder
 from hspec_trt.graph.drafters import DraftContext, DraftOutputs, draft_context, drafter_for, no_drafts
+from hspec_trt.graph.feedback import next_step
 from hspec_trt.graph.functions import op_functions
 from hspec_trt.graph.logits import edits_of, top_logprobs
 from hspec_trt.graph.recorder import StepRecorder
@@ -89,7 +90,9 @@ def build_step(
     if build.draft_confidence:
         outputs[DRAFT_CONFIDENCE] = _confidence(drafts)
     if "top_logprobs" in (build.extensions or ()):
-        outputs |= top_logprobs(s, inputs, logits, target.vocab_size)
+        outputs |= top_logprobs(s, inputs, logits, target.vocab_size, precise=use_branches)
+    if FEEDBACK in (build.extensions or ()):
+        outputs |= next_step(g, inputs, verdict, drafts.draft_ids)
     outputs |= {kv_pages_out(layer): pages for layer, pages in enumerate(states.kv_pages)}
     outputs |= {kv_pages_out(layer, drafter=True): pages for layer, pages in enumerate(cached)}
     return recorder.model(outputs, op_functions(branches=use_branches))

@@ -140,7 +140,7 @@ class _Shared:
             return []
         if differing == [mask]:
             shape = own.shape[1:]
-            return [EngineWeight("drafter.mask_embedding", self.dtype, shape, lambda: own.read()[mask])]
+            return [EngineWeight("drafter.mask_embedding", self.dtype, shape, lambda: own.read_row(mask))]
         return [_as_stored("drafter.embed_tokens.weight", own, self.dtype)]
 
     def head(self) -> list[EngineWeight]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention of drafter blocks over context K/V that somebody else made, plus the block's own.
+"""Attention of every drafter: projections, softmax, and the rules of who sees whom.
 
-Owns the projections of the block, the softmax and the visibility rules (window, causality, context or none). It does
-not know where the context comes from.
+Owns the projections (queries, keys and values, normed and rotated), the softmax of block slots over a context that
+somebody else made plus their own block, and the visibility rules (window, causality, context or none).
 
 A batch holds S sequences with A anchors each; block slot k of an anchor at position p sits at position p + k.
 """
@@ -15,10 +15,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hspec_trt.modeling.layers import RMSNorm, rotate
+from hspec_trt.modeling.layers import RMSNorm, RopeTables, rotate
 
 WindowEdge = Literal["slot", "anchor"]
 """Which context a window leaves: "slot" t > p + k - W, as served; "anchor" t >= p - W for all slots, as trained."""
+
+KeyValue = tuple[Tensor, Tensor]
+"""Keys, normed and rotated, and values."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +29,15 @@ class BlockView:
     """What a block may see.
 
     Attributes:
-        window: tokens; 0 is no window, and then the block is bidirectional.
+        window: tokens; 0 is no window.
+        causal: slot k sees block slots up to k only.
         context: False hides the context altogether.
     """
 
     window: int
+    causal: bool
     context: bool = True
     edge: WindowEdge = "slot"
-
-    @property
-    def causal(self) -> bool:
-        """Slot k sees block slots up to k only: exactly where there is a window."""
-        return self.window > 0
 
 
 def block_positions(anchors: Tensor, block_size: int) -> Tensor:
@@ -65,14 +65,19 @@ def context_mask(anchors: Tensor, *, block_size: int, context_len: int, view: Bl
 
 
 def block_mask(block_size: int, view: BlockView, device: torch.device | None = None) -> Tensor:
-    """Which slots of its own block each slot sees, bool ``[B, B]``."""
+    """Which slots of its own block each slot sees, bool ``[B, B]``; a served window cuts the block too."""
     slots = torch.arange(block_size, device=device)
     ahead = slots[:, None] - slots[None, :]
-    return (ahead >= 0) & (ahead < view.window) if view.causal else torch.ones_like(ahead, dtype=torch.bool)
+    seen = ahead >= 0 if view.causal else torch.ones_like(ahead, dtype=torch.bool)
+    return seen & (ahead.abs() < view.window) if view.window and view.edge == "slot" else seen
 
 
-class BlockAttention(nn.Module):
-    """Grouped-query attention of block slots over context K/V and the block's own; names as published."""
+class DraftAttention(nn.Module):
+    """Grouped-query attention of a draft layer; names as published.
+
+    Args:
+        width_in: channels that q, k and v read; None is `hidden_size`.
+    """
 
     def __init__(
         self,
@@ -84,23 +89,46 @@ class BlockAttention(nn.Module):
         eps: float,
         qk_norm: bool,
         bias: bool = False,
+        width_in: int | None = None,
     ) -> None:
         super().__init__()
         self.head_dim = head_dim
-        self.q_proj = nn.Linear(hidden_size, num_heads * head_dim, bias=bias)
-        self.k_proj = nn.Linear(hidden_size, num_kv_heads * head_dim, bias=bias)
-        self.v_proj = nn.Linear(hidden_size, num_kv_heads * head_dim, bias=bias)
+        width_in = width_in or hidden_size
+        self.q_proj = nn.Linear(width_in, num_heads * head_dim, bias=bias)
+        self.k_proj = nn.Linear(width_in, num_kv_heads * head_dim, bias=bias)
+        self.v_proj = nn.Linear(width_in, num_kv_heads * head_dim, bias=bias)
         self.o_proj = nn.Linear(num_heads * head_dim, hidden_size, bias=bias)
         self.q_norm = RMSNorm(head_dim, eps) if qk_norm else None
         self.k_norm = RMSNorm(head_dim, eps) if qk_norm else None
 
-    def forward(
-        self, x: Tensor, tables: tuple[Tensor, Tensor], context: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
-    ) -> Tensor:
-        """Attend.
+    def project(self, x: Tensor, tables: RopeTables) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys (both normed and rotated) and values ``[..., tokens, heads, head_dim]``.
 
         Args:
-            x: ``[S, A, B, hidden]``, normed.
+            x: ``[..., tokens, width_in]``, normed.
+            tables: cos and sin ``[..., tokens, rotary_dim]``.
+        """
+        return self.query(x, tables), *self.context(x, tables)
+
+    def query(self, x: Tensor, tables: RopeTables) -> Tensor:
+        """Queries (normed, rotated) only, as `project` has them."""
+        query = self._heads(self.q_proj(x))
+        if self.q_norm is not None:
+            query = self.q_norm(query)
+        return rotate(query, tables)
+
+    def context(self, x: Tensor, tables: RopeTables) -> KeyValue:
+        """Keys (normed, rotated) and values only, as `project` has them."""
+        key, value = self._heads(self.k_proj(x)), self._heads(self.v_proj(x))
+        if self.k_norm is not None:
+            key = self.k_norm(key)
+        return rotate(key, tables), value
+
+    def forward(self, x: Tensor, tables: RopeTables, context: KeyValue, masks: tuple[Tensor, Tensor]) -> Tensor:
+        """Attend from block slots.
+
+        Args:
+            x: ``[S, A, B, width_in]``, normed.
             tables: cos and sin ``[S, A, B, rotary_dim]``.
             context: keys and values ``[S, T, kv_heads, head_dim]``; keys are normed and rotated already.
             masks: `context_mask` ``[S, A, B, T]`` and `block_mask` ``[B, B]``.
@@ -108,25 +136,19 @@ class BlockAttention(nn.Module):
         Returns:
             ``[S, A, B, hidden]``.
         """
-        query, key, value = (self._heads(linear(x)) for linear in (self.q_proj, self.k_proj, self.v_proj))
-        if self.q_norm is not None and self.k_norm is not None:
-            query, key = self.q_norm(query), self.k_norm(key)
-        query, key = rotate(query, tables), rotate(key, tables)
-        out: Tensor = self.o_proj(attend(query, key, value, context, masks).flatten(3))
+        out: Tensor = self.o_proj(attend(*self.project(x, tables), context, masks).flatten(3))
         return out
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:-1], -1, self.head_dim)
 
 
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, context: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
-) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, context: KeyValue, masks: tuple[Tensor, Tensor]) -> Tensor:
     """One softmax over context and own block; query head j uses K/V head ``j // (heads / kv_heads)``.
 
     Args:
         query: ``[S, A, B, heads, head_dim]``; key, value: ``[S, A, B, kv_heads, head_dim]``.
-        context, masks: as for `BlockAttention`.
+        context, masks: as for `DraftAttention.forward`.
 
     Returns:
         As query.

@@ -2,7 +2,7 @@
 """DFlash in PyTorch: the trainable reference of the drafter.
 
 Owns the forward pass of one block per anchor over K and V that it projects from fused target states. What is done with
-the last hidden state is `hspec_trt.modeling.block`'s, but for which slots propose a token.
+the last hidden state is `hspec_trt.modeling.block`'s.
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from hspec_trt.config.drafters_block import DFlashConfig
-from hspec_trt.modeling.attention import BlockAttention, BlockView, WindowEdge, block_positions, context_mask
-from hspec_trt.modeling.block import BlockDrafter, BlockInputs, Drafts, SharedTables
-from hspec_trt.modeling.layers import RMSNorm, SwiGLU, rope_tables, rotate
-
-Tables = tuple[Tensor, Tensor]
+from hspec_trt.modeling.attention import (
+    BlockView,
+    DraftAttention,
+    KeyValue,
+    WindowEdge,
+    block_mask,
+    block_positions,
+    context_mask,
+)
+from hspec_trt.modeling.block import BlockDrafter, BlockInputs, SharedTables
+from hspec_trt.modeling.layers import RMSNorm, RopeTables, SwiGLU, rope_tables
 
 
 @dataclass
@@ -27,19 +33,8 @@ class DFlashTrace:
     """Inner values for tests: context features ``[S, T, hidden]``, context K and V and the stream of every layer."""
 
     features: Tensor | None = None
-    context: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    context: list[KeyValue] = field(default_factory=list)
     layers: list[Tensor] = field(default_factory=list)
-
-
-class ContextAttention(BlockAttention):
-    """Attention whose context K and V come from the same projections as the block's."""
-
-    def context(self, features: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
-        """Keys (normed, rotated) and values ``[S, T, kv_heads, head_dim]`` of features ``[S, T, hidden]``."""
-        key, value = self._heads(self.k_proj(features)), self._heads(self.v_proj(features))
-        if self.k_norm is not None:
-            key = self.k_norm(key)
-        return rotate(key, tables), value
 
 
 class DFlashLayer(nn.Module):
@@ -48,7 +43,7 @@ class DFlashLayer(nn.Module):
     def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = ContextAttention(
+        self.self_attn = DraftAttention(
             config.hidden_size,
             config.num_heads,
             config.num_kv_heads,
@@ -60,10 +55,8 @@ class DFlashLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = SwiGLU(config.hidden_size, config.intermediate_size)
 
-    def forward(
-        self, x: Tensor, tables: Tables, context: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
-    ) -> Tensor:
-        """``[S, A, B, hidden]`` to the same; arguments as for `BlockAttention`."""
+    def forward(self, x: Tensor, tables: RopeTables, context: KeyValue, masks: tuple[Tensor, Tensor]) -> Tensor:
+        """``[S, A, B, hidden]`` to the same; arguments as for `DraftAttention`."""
         x = x + self.self_attn(self.input_layernorm(x), tables, context, masks).float()
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x)).float()
         return out
@@ -73,7 +66,7 @@ class DFlashModel(BlockDrafter):
     """The drafter. `BlockInputs.context` must hold the states of every token before the last anchor."""
 
     def __init__(self, config: DFlashConfig, tables: SharedTables) -> None:
-        super().__init__(config.num_drafts, tables)
+        super().__init__(tables)
         self.config = config
         hidden, eps = config.hidden_size, config.rms_norm_eps
         self.fc = nn.Linear(len(config.fused_layers) * hidden, hidden, bias=False)
@@ -82,13 +75,21 @@ class DFlashModel(BlockDrafter):
         self.norm = RMSNorm(hidden, eps)
         if config.mask_embedding:
             self.mask_embedding = nn.Parameter(torch.zeros(hidden))
-        self.markov_head = None
-        self.confidence_head = None
 
     @property
     def drafter_config(self) -> DFlashConfig:
         """The configuration."""
         return self.config
+
+    @property
+    def causal(self) -> bool:
+        """True where a slot depends on no later one."""
+        return all(self.config.causal)
+
+    @property
+    def first_slot(self) -> int:
+        """First slot that proposes a token."""
+        return self.config.first_slot
 
     def hidden(
         self,
@@ -115,13 +116,9 @@ class DFlashModel(BlockDrafter):
             trace.features = features
         layers = cast("Sequence[DFlashLayer]", self.layers)
         for layer, window, causal in zip(layers, config.windows, config.causal, strict=True):
-            far = context_mask(
-                inputs.anchors,
-                block_size=slots,
-                context_len=features.shape[1],
-                view=BlockView(window, edge=window_edge),
-            )
-            near = _block_mask(slots, window if window_edge == "slot" else 0, causal=causal, device=features.device)
+            view = BlockView(window, causal, edge=window_edge)
+            far = context_mask(inputs.anchors, block_size=slots, context_len=features.shape[1], view=view)
+            near = block_mask(slots, view, features.device)
             context = layer.self_attn.context(features, far_tables)
             x = layer(x, tables, context, (far, near))
             if trace is not None:
@@ -130,25 +127,9 @@ class DFlashModel(BlockDrafter):
         out: Tensor = self.norm(x)
         return out
 
-    @torch.no_grad()
-    def draft(self, inputs: BlockInputs, *, window_edge: WindowEdge = "slot") -> Drafts:
-        """Greedy drafts, one per proposing slot."""
-        hidden = self.hidden(inputs, window_edge=window_edge)
-        logits = self.logits(hidden[..., self.config.first_slot :, :])
-        chosen = logits.argmax(-1)
-        return Drafts(chosen, self.target_ids[chosen], logits, None)
-
     def _features(self, inputs: BlockInputs) -> Tensor:
         """What context K and V are made of, ``[S, T, hidden]``; not normed by any layer."""
         if inputs.context is None:
             raise ValueError("this drafter needs the states of every token: BlockInputs.context")
         features: Tensor = self.hidden_norm(self.fc(inputs.context.float()).float())
         return features
-
-
-def _block_mask(block_size: int, window: int, *, causal: bool, device: torch.device) -> Tensor:
-    """Which slots of its own block each slot sees, bool ``[B, B]``."""
-    slots = torch.arange(block_size, device=device)
-    ahead = slots[:, None] - slots[None, :]
-    seen = ahead >= 0 if causal else torch.ones_like(ahead, dtype=torch.bool)
-    return seen & (ahead.abs() < window) if window else seen

@@ -14,15 +14,16 @@ from torch import Tensor, nn
 
 from hspec_trt.config.drafter import HSpecConfig
 from hspec_trt.modeling.attention import (
-    BlockAttention,
     BlockView,
+    DraftAttention,
+    KeyValue,
     WindowEdge,
     block_mask,
     block_positions,
     context_mask,
 )
 from hspec_trt.modeling.block import BlockDrafter, BlockInputs, SharedTables
-from hspec_trt.modeling.layers import RMSNorm, SwiGLU, rope_tables
+from hspec_trt.modeling.layers import RMSNorm, RopeTables, SwiGLU, rope_tables
 from hspec_trt.modeling.mamba import Mamba2Mixer
 from hspec_trt.modeling.markov import ConfidenceHead, MarkovHead
 
@@ -60,7 +61,7 @@ class _AttentionLayer(nn.Module):
     def __init__(self, config: HSpecConfig) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = BlockAttention(
+        self.self_attn = DraftAttention(
             config.hidden_size,
             config.num_heads,
             config.num_kv_heads,
@@ -70,10 +71,8 @@ class _AttentionLayer(nn.Module):
             bias=config.attention_bias,
         )
 
-    def forward(
-        self, x: Tensor, tables: tuple[Tensor, Tensor], context: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
-    ) -> Tensor:
-        """``[S, A, B, hidden]`` to the same; arguments as for `BlockAttention`."""
+    def forward(self, x: Tensor, tables: RopeTables, context: KeyValue, masks: tuple[Tensor, Tensor]) -> Tensor:
+        """``[S, A, B, hidden]`` to the same; arguments as for `DraftAttention`."""
         mixed: Tensor = self.self_attn(self.input_layernorm(x), tables, context, masks)
         return mixed
 
@@ -97,7 +96,7 @@ class HSpecModel(BlockDrafter):
     """The drafter: Mamba sub-layers seeded by the target's state, attention over the target's own K and V."""
 
     def __init__(self, config: HSpecConfig, tables: SharedTables) -> None:
-        super().__init__(config.num_drafts, tables)
+        super().__init__(tables)
         self.config = config
         hidden, eps = config.hidden_size, config.rms_norm_eps
         if config.state_injection:
@@ -112,14 +111,20 @@ class HSpecModel(BlockDrafter):
         self.layers = nn.ModuleList(_LAYERS[kind](config) for kind in config.block_pattern)
         self.norm = RMSNorm(hidden, eps)
         rank = config.markov_rank
-        self.markov_head = MarkovHead(config.vocab_size, config.draft_vocab_size, rank) if rank else None
-        width = hidden + (rank if config.confidence_with_markov else 0)
-        self.confidence_head = ConfidenceHead(width) if config.confidence_head else None
+        if rank:
+            self.markov_head = MarkovHead(config.vocab_size, config.draft_vocab_size, rank)
+        if config.confidence_head:
+            self.confidence_head = ConfidenceHead(hidden + (rank if config.confidence_with_markov else 0))
 
     @property
     def drafter_config(self) -> HSpecConfig:
         """The configuration."""
         return self.config
+
+    @property
+    def causal(self) -> bool:
+        """True where a slot depends on no later one."""
+        return all(self.config.attn_windows)
 
     def hidden(
         self,
@@ -179,7 +184,8 @@ class HSpecModel(BlockDrafter):
         length = next(iter(inputs.keys.values())).shape[1] if inputs.keys else 0
         masks = {}
         for window in set(self.config.attn_windows):
-            view = BlockView(window, context=self.config.target_kv_reuse, edge=edge)
+            # A sliding sub-layer is causal inside the block, a full one bidirectional.
+            view = BlockView(window, causal=window > 0, context=self.config.target_kv_reuse, edge=edge)
             far = context_mask(inputs.anchors, block_size=slots, context_len=length, view=view)
             masks[window] = far, block_mask(slots, view, inputs.anchors.device)
         return masks

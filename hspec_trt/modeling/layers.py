@@ -12,6 +12,9 @@ from torch.nn import functional
 
 from hspec_trt.config.rope import RopeConfig
 
+RopeTables = tuple[Tensor, Tensor]
+"""Cosines and sines ``[..., tokens, rotary_dim]``."""
+
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """``weight * (x * rsqrt(mean(x^2) + eps))`` over the last dim; the statistics are fp32, the result has x's dtype.
@@ -51,7 +54,7 @@ class SwiGLU(nn.Module):
         return out
 
 
-def rope_tables(rope: RopeConfig, head_dim: int, positions: Tensor) -> tuple[Tensor, Tensor]:
+def rope_tables(rope: RopeConfig, head_dim: int, positions: Tensor) -> RopeTables:
     """Cosines and sines of given positions, fp32.
 
     Args:
@@ -66,7 +69,7 @@ def rope_tables(rope: RopeConfig, head_dim: int, positions: Tensor) -> tuple[Ten
     return angles.cos() * rope.attention_scaling, angles.sin() * rope.attention_scaling
 
 
-def rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+def rotate(x: Tensor, tables: RopeTables) -> Tensor:
     """Rotate the first ``rotary_dim`` channels of each head; the others pass.
 
     Args:

@@ -24,7 +24,7 @@ from hspec_trt.config.drafter import DrafterConfig, HSpecConfig
 from hspec_trt.config.drafters_block import DFlashConfig, DSparkConfig
 from hspec_trt.config.drafters_eagle import Eagle3Config, PEagleConfig
 from hspec_trt.errors import DrafterError
-from hspec_trt.modeling.block import BlockDrafter, SharedTables
+from hspec_trt.modeling.block import BlockDrafter, SharedTables, TableDrafter
 from hspec_trt.modeling.dflash import DFlashModel
 from hspec_trt.modeling.dspark import DSparkModel
 from hspec_trt.modeling.eagle3 import Eagle3
@@ -45,9 +45,11 @@ def read_tensor(source: TensorSource) -> Tensor:
     return torch.from_numpy(np.array(values))
 
 
-def target_model(target: TargetCheckpoint, *, dtype: torch.dtype = torch.float32) -> TargetModel:
-    """The target as a teacher."""
-    weights = {name: read_tensor(source).float() for name, source in target.tensors.items()}
+def target_model(
+    target: TargetCheckpoint, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+) -> TargetModel:
+    """The target as a teacher; no device is the CPU."""
+    weights = {name: read_tensor(source).float().to(device) for name, source in target.tensors.items()}
     return TargetModel(target.config, weights, dtype=dtype)
 
 
@@ -80,13 +82,17 @@ def drafter_model(drafter: DrafterCheckpoint, target: TargetCheckpoint) -> Block
     Raises:
         DrafterError: D210 for a drafter without such a module.
     """
-    tables = shared_tables(draft_target_ids(drafter.config, drafter.tensors), target, drafter.tensors)
-    model = _block_module(drafter.config, tables)
-    model.load_state_dict({name: read_tensor(drafter.tensors[name]).float() for name in model.state_dict()})
-    return model.eval()
+    model = block_module(drafter.config, _tables_of(drafter, target))
+    _fill(model, drafter)
+    return model
 
 
-def _block_module(config: DrafterConfig, tables: SharedTables) -> BlockDrafter:
+def block_module(config: DrafterConfig, tables: SharedTables) -> BlockDrafter:
+    """An unfilled module for a configuration.
+
+    Raises:
+        DrafterError: D210 for a drafter that is no block drafter.
+    """
     match config:
         case HSpecConfig():
             return HSpecModel(config, tables)
@@ -94,25 +100,30 @@ def _block_module(config: DrafterConfig, tables: SharedTables) -> BlockDrafter:
             return DSparkModel(config, tables)
         case DFlashConfig():
             return DFlashModel(config, tables)
-    raise DrafterError(
-        "D210", f"{config.kind} is no block drafter with a PyTorch module", needed="hspec, dflash, dspark"
-    )
+        case PEagleConfig():
+            return PEagle(config, tables)
+    needed = "hspec, dflash, dspark, peagle"
+    raise DrafterError("D210", f"{config.kind} is no block drafter with a PyTorch module", needed=needed)
 
 
 def eagle_model(drafter: DrafterCheckpoint, target: TargetCheckpoint) -> Eagle3:
-    """The module of an EAGLE-3 or P-EAGLE drafter, filled from its checkpoint, fp32, in evaluation mode.
+    """The module of an EAGLE-3 drafter, filled from its checkpoint, fp32, in evaluation mode.
 
     Raises:
         DrafterError: D210 for another drafter.
     """
     config = drafter.config
-    if not isinstance(config, Eagle3Config):
-        raise DrafterError("D210", f"{config.kind} is no EAGLE drafter", needed="eagle3, peagle")
-    model = PEagle(config) if isinstance(config, PEagleConfig) else Eagle3(config)
-    tables = shared_tables(draft_target_ids(config, drafter.tensors), target, drafter.tensors)
-    state = {EMBEDDING: tables.embedding, HEAD: tables.head}
-    state |= {name: read_tensor(source).float() for name, source in drafter.tensors.items() if name != "t2d"}
-    if D2T in drafter.tensors:
-        state[D2T] = read_tensor(drafter.tensors[D2T])
-    model.load_state_dict(state)
-    return model.eval()
+    if not isinstance(config, Eagle3Config) or isinstance(config, PEagleConfig):
+        raise DrafterError("D210", f"{config.kind} is no EAGLE-3 drafter", needed="eagle3")
+    model = Eagle3(config, _tables_of(drafter, target))
+    _fill(model, drafter)
+    return model
+
+
+def _tables_of(drafter: DrafterCheckpoint, target: TargetCheckpoint) -> SharedTables:
+    return shared_tables(draft_target_ids(drafter.config, drafter.tensors), target, drafter.tensors)
+
+
+def _fill(model: TableDrafter, drafter: DrafterCheckpoint) -> None:
+    model.load_state_dict({name: read_tensor(drafter.tensors[name]).float() for name in model.state_dict()})
+    model.eval()

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Mamba-2 mixer over one short block: causal conv without history, selective scan from a given state.
 
-Owns the quadratic form of the scan, which suits blocks of up to some 32 tokens, and the mixer around it. It keeps no
-state between calls.
+Owns the quadratic form of the scan, which suits blocks of up to some 32 tokens, the call of mamba_ssm's kernels in its
+place, and the mixer around it. It keeps no state between calls.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +56,47 @@ def block_scan(
     return y.transpose(1, 2), final
 
 
+KERNEL_CHUNK = 16
+"""Tokens that mamba_ssm's kernels take at once; what is left of a chunk is masked."""
+
+
+def kernel_scan(
+    x: Tensor, dt: Tensor, a_log: Tensor, b: Tensor, c: Tensor, *, d: Tensor | None, state: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`block_scan` by mamba_ssm's kernels, which must be there; everything on one GPU, fp32."""
+    scan = _chunk_scan()
+    if scan is None:
+        raise ValueError("mamba_ssm cannot be imported")
+    x, dt, b, c = x.float(), dt.float(), b.float(), c.float()
+    found: tuple[Tensor, Tensor] = scan(
+        x,
+        dt,
+        -torch.exp(a_log.float()),
+        b,
+        c,
+        KERNEL_CHUNK,
+        D=None if d is None else d.float(),
+        initial_states=None if state is None else state.float().contiguous(),
+        return_final_states=True,
+    )
+    return found
+
+
+def uses_kernels(device: torch.device) -> bool:
+    """True where the mixer scans by mamba_ssm's kernels."""
+    return device.type == "cuda" and _chunk_scan() is not None
+
+
+@cache
+def _chunk_scan() -> Callable[..., Any] | None:
+    try:
+        from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
+    except ImportError:
+        return None
+    scan: Callable[..., Any] = mamba_chunk_scan_combined
+    return scan
+
+
 class Mamba2Mixer(nn.Module):
     """Mixer of one mamba sub-layer; parameter names as published."""
 
@@ -92,7 +137,8 @@ class Mamba2Mixer(nn.Module):
         with torch.autocast(u.device.type, enabled=False):
             x, b, c = torch.split(self._conv(xbc.float()), [inner, grouped, grouped], dim=-1)
             step = functional.softplus(dt.float() + self.dt_bias.float())
-            y, _ = block_scan(
+            scan = kernel_scan if uses_kernels(u.device) else block_scan
+            y, _ = scan(
                 x.reshape(*x.shape[:2], self.num_heads, self.head_dim),
                 step,
                 self.A_log,

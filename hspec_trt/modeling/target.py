@@ -57,15 +57,16 @@ class TargetModel:
         """Run whole sequences; positions of each start at 0.
 
         Args:
-            sequences: int64 token ids ``[length]`` each.
+            sequences: int64 token ids ``[length]`` each, on any device.
             hidden_layers: L of the states ``h^(L)`` to keep.
             kv_layers: layer numbers whose K and V to keep.
         """
         lengths = [len(sequence) for sequence in sequences]
-        positions = torch.cat([torch.arange(length) for length in lengths])
+        table = self.weights["model.embed_tokens.weight"]
+        positions = torch.cat([torch.arange(length, device=table.device) for length in lengths])
         tables = rope_tables(self.config.rope, self.config.head_dim, positions)
         states = TargetStates()
-        x = functional.embedding(torch.cat(list(sequences)), self.weights["model.embed_tokens.weight"]).float()
+        x = functional.embedding(torch.cat(list(sequences)).to(table.device), table).float()
         for layer in range(self.config.num_layers):
             if layer in hidden_layers:
                 states.hidden[layer] = x
@@ -100,7 +101,7 @@ class TargetModel:
         for length in lengths:
             rows = slice(start, start + length)
             q, k, v = (part[rows].transpose(0, 1)[None].to(self.dtype) for part in (query, key, value))
-            offsets = torch.arange(length)
+            offsets = torch.arange(length, device=query.device)
             distance = offsets[:, None] - offsets[None, :]
             mask = (distance >= 0) & (distance < window) if 0 < window < length else None
             mixed.append(

@@ -96,21 +96,33 @@ class ChatTemplate:
         return template
 
     def render(
-        self, messages: Sequence[Message], *, tools: Sequence[Message] = (), add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Message] = (),
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Json] | None = None,
     ) -> str:
         """The prompt text of a conversation.
+
+        Args:
+            variables: what the model's template knows beyond what all templates do.
 
         Raises:
             RequestError: R107 where the template refuses the messages.
         """
+        _check_unicode(variables or {})
         name = "tool_use" if tools and "tool_use" in self.sources else "default"
         try:
             return self._compile(name).render(
-                messages=messages,
-                tools=list(tools) or None,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-                **self.special_tokens,
+                {
+                    **(variables or {}),
+                    "messages": messages,
+                    "tools": list(tools) or None,
+                    "documents": None,
+                    "add_generation_prompt": add_generation_prompt,
+                    **self.special_tokens,
+                }
             )
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
             raise RequestError("R107", f"the chat template refuses the messages: {error}") from error
@@ -122,6 +134,14 @@ class ChatTemplate:
             except jinja2.TemplateSyntaxError as error:
                 raise LoadError("L021", f"chat template {name!r}: {error}") from error
         return self._compiled[name]
+
+
+def _check_unicode(variables: Mapping[str, Json]) -> None:
+    """Variables are refused where they hold half characters, whether the template would use them or not."""
+    try:
+        json.dumps(dict(variables), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise RequestError("R107", "chat_template_kwargs hold half of a character", needed="Unicode text") from error
 
 
 def _named_templates(entry: object) -> dict[str, str]:

@@ -22,6 +22,8 @@ from hspec_trt.runtime.session import Limits
 
 MAX_SEED: Final = 2**63
 MAX_STOPS: Final = 64
+MAX_SHOWN: Final = 200
+"""Characters of a value that a message shows."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class _Range:
         if not isinstance(value, numbers.Integral if self.whole else numbers.Real):
             return False
         inside = self.low < value if self.above_low else self.low <= value  # type: ignore[operator]
-        return math.isfinite(value) and bool(inside and value <= self.high)
+        return bool(inside and value <= self.high)
 
 
 _TINY: Final = float(np.finfo(np.float32).tiny)
@@ -64,6 +66,13 @@ _RANGES: Final = {
     "logprobs": _Range("R217", 0, MAX_TOP_LOGPROBS, f"a whole number from 0 to {MAX_TOP_LOGPROBS}", whole=True),
 }
 _BIAS: Final = _Range("R215", -1e4, 1e4, "pairs of a token id and a number from -10000 to 10000")
+OPTION_OF_CODE: Final = {spec.code: name for name, spec in _RANGES.items()} | {
+    "R206": "stop",
+    "R207": "stop_token_ids",
+    "R215": "logit_bias",
+    "R216": "bad_words",
+}
+"""The option that a code is about, where there is one."""
 _EXTENSION_OF: Final[dict[str, ExtensionName]] = {
     "min_tokens": "logit_edits",
     "repetition_penalty": "logit_edits",
@@ -105,9 +114,9 @@ def check_prompt(prompt_ids: Sequence[int], max_tokens: int | None, limits: Limi
         raise RequestError("R102", "the prompt has no tokens", needed="at least one")
     for index, token in enumerate(prompt_ids):
         if isinstance(token, (bool, np.bool_)) or not isinstance(token, numbers.Integral):
-            raise RequestError("R104", f"prompt token {token!r} at index {index}", needed="a whole number")
+            raise RequestError("R104", f"prompt token {_shown(token)} at index {index}", needed="a whole number")
         if not 0 <= token < limits.vocab_size:
-            found = f"prompt token {token} at index {index} is outside the vocabulary [0, {limits.vocab_size})"
+            found = f"prompt token {_shown(token)} at index {index} is outside the vocabulary [0, {limits.vocab_size})"
             raise RequestError("R103", found)
     check_length(len(prompt_ids), max_tokens, longest)
 
@@ -123,24 +132,47 @@ def check_length(prompt_len: int, max_tokens: int | None, longest: int) -> None:
         raise RequestError("R101", found, fix=f"The longest allowed max_tokens is {room}")
 
 
+def _is_text(value: object) -> bool:
+    """True for a string that is not empty and has no half characters (lone surrogates)."""
+    if not isinstance(value, str) or not value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    """A value as Python writes it, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number with so many digits that Python does not write it
+        return "too long to be shown"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
+
+
 def _param_faults(params: SamplingParams, limits: Limits) -> Iterator[RequestError]:
     for name, spec in _RANGES.items():
         value = getattr(params, name)
         if not spec.holds(value):
-            yield RequestError(spec.code, f"{name} is {value!r}", needed=spec.words)
-    if len(params.stop) > MAX_STOPS or any(not isinstance(s, str) or not s or "\ufffd" in s for s in params.stop):
-        needed = f"at most {MAX_STOPS} strings, none empty or with U+FFFD"
-        yield RequestError("R206", f"stop is {params.stop!r}", needed=needed)
+            yield RequestError(spec.code, f"{name} is {_shown(value)}", needed=spec.words)
+    most, least = params.max_tokens, params.min_tokens
+    if most is not None and _RANGES["max_tokens"].holds(most) and _RANGES["min_tokens"].holds(least) and least > most:
+        yield RequestError("R211", f"min_tokens is {least}", needed=f"at most max_tokens, {most}")
+    if len(params.stop) > MAX_STOPS or any(not _is_text(stop) or "\ufffd" in stop for stop in params.stop):
+        needed = f"at most {MAX_STOPS} strings of Unicode text, none empty or with U+FFFD"
+        yield RequestError("R206", f"stop is {_shown(params.stop)}", needed=needed)
     if any(isinstance(i, bool) or not isinstance(i, numbers.Integral) for i in params.stop_token_ids) or any(
         not 0 <= i < limits.vocab_size for i in params.stop_token_ids
     ):
         needed = f"whole numbers in [0, {limits.vocab_size})"
-        yield RequestError("R207", f"stop_token_ids is {params.stop_token_ids!r}", needed=needed)
+        yield RequestError("R207", f"stop_token_ids is {_shown(params.stop_token_ids)}", needed=needed)
     yield from _draft_faults(params, limits)
     yield from _edit_faults(params, limits)
     for name, extension in _EXTENSION_OF.items():
         if getattr(params, name) != getattr(_UNSET, name) and extension not in limits.extensions:
-            found = f"{name} = {getattr(params, name)!r} is not supported by this engine"
+            found = f"{name} = {_shown(getattr(params, name))} is not supported by this engine"
             needed = f"an engine built with the extension {extension}"
             yield RequestError("R210", found, needed=needed, fix=f"Leave {name} unset")
 
@@ -151,9 +183,10 @@ def _edit_faults(params: SamplingParams, limits: Limits) -> Iterator[RequestErro
     good_ids = all(isinstance(i, numbers.Integral) and 0 <= i < limits.vocab_size for i in ids)
     if len(pairs) < len(params.logit_bias) or not good_ids or not all(_BIAS.holds(pair[1]) for pair in pairs):
         needed = f"{_BIAS.words}; ids are in [0, {limits.vocab_size})"
-        yield RequestError(_BIAS.code, f"logit_bias is {params.logit_bias!r}", needed=needed)
-    if any(not isinstance(word, str) or not word for word in params.bad_words):
-        yield RequestError("R216", f"bad_words is {params.bad_words!r}", needed="strings, none empty")
+        yield RequestError(_BIAS.code, f"logit_bias is {_shown(params.logit_bias)}", needed=needed)
+    if not all(map(_is_text, params.bad_words)):
+        found = f"bad_words is {_shown(params.bad_words)}"
+        yield RequestError("R216", found, needed="strings of Unicode text, none empty")
     guide = params.guided_decoding
     if guide is not None:
         given = sum(map(bool, (guide.json, guide.json_object, guide.regex, guide.grammar, guide.choice)))
@@ -165,15 +198,15 @@ def _edit_faults(params: SamplingParams, limits: Limits) -> Iterator[RequestErro
 
 def _draft_faults(params: SamplingParams, limits: Limits) -> Iterator[RequestError]:
     if params.drafts not in DRAFTING:
-        yield RequestError("R208", f"drafts is {params.drafts!r}", needed=f"one of {', '.join(DRAFTING)}")
+        yield RequestError("R208", f"drafts is {_shown(params.drafts)}", needed=f"one of {', '.join(DRAFTING)}")
     if params.draft_source is not None and params.draft_source not in DRAFT_SOURCES:
         needed = f"one of {', '.join(DRAFT_SOURCES)}"
-        yield RequestError("R208", f"draft_source is {params.draft_source!r}", needed=needed)
+        yield RequestError("R208", f"draft_source is {_shown(params.draft_source)}", needed=needed)
     most = params.num_drafts
     if most is not None and (type(most) is not int or not 1 <= most <= limits.num_drafts):
         needed = f"1 to {limits.num_drafts}, what the engine was built for"
-        yield RequestError("R208", f"num_drafts is {most!r}", needed=needed, fix="Use drafts='off' for none")
+        yield RequestError("R208", f"num_drafts is {_shown(most)}", needed=needed, fix="Use drafts='off' for none")
     wants_drafter = params.draft_source in ("drafter", "both") and params.drafts != "off"
     if wants_drafter and not limits.has_drafter:
-        found = f"draft_source is {params.draft_source!r}, but the engine has no drafter"
+        found = f"draft_source is {_shown(params.draft_source)}, but the engine has no drafter"
         yield RequestError("R208", found, fix="Use draft_source='prompt_lookup', or drafts='off'")

@@ -100,10 +100,12 @@ class TextStream:
     def _filter(self, fresh: str, *, last: bool) -> str:
         text = self._held + fresh
         if self._stops and fresh:
-            found = min(((text.find(s), s) for s in self._stops if s in text), default=None)
+            # Complete first, however the text was cut into tokens; of several complete at one character, the longest.
+            starts = ((text.find(s), s) for s in self._stops if s in text)
+            found = min(((start + len(s), start, s) for start, s in starts), default=None)
             if found is not None:
-                self.stopped, self.stop, self._held = True, found[1], ""
-                return text[: found[0]]
+                self.stopped, self.stop, self._held = True, found[2], ""
+                return text[: found[1]]
         keep = 0 if last else self._possible_stop(text)
         cut = len(text) - keep
         self._held = text[cut:]

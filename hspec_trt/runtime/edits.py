@@ -118,7 +118,7 @@ class TextEdits:
 
     def _row(self, length: int, context: Sequence[int]) -> RowEdits:
         banned = self._banned(length, context)
-        places = [self._entry(token) for token in banned]
+        places = [self._entry(token) for token in sorted(banned)]
         params, counts = self._params, np.array(self._counts, np.float64)
         scales = np.where(self._seen, params.repetition_penalty, 1.0)
         penalties = params.presence_penalty * (counts > 0) + params.frequency_penalty * counts

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,7 @@ class Generation:
     """Handle of one request.
 
     Iterating gives the same `RequestOutput` after each update, with what is new in ``text_diff`` and
-    ``token_ids_diff`` of the answer that changed. A stream that is left early is cancelled.
+    ``token_ids_diff`` of the answer that changed. A stream that is left early is cancelled. One caller reads it.
     """
 
     def __init__(self, worker: EngineWorker, output: RequestOutput, answers: list[AnswerBuilder]) -> None:
@@ -33,15 +34,24 @@ class Generation:
 
         def put(update: Update) -> None:
             self._updates.put((index, update))
-            if self._loop is not None and self._news is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._news.set)
+            if self._loop is not None and self._news is not None and not self._news.is_set():
+                with contextlib.suppress(RuntimeError):  # the caller's loop was closed: nobody waits there any more
+                    self._loop.call_soon_threadsafe(self._news.set)
 
         return put
 
-    def start(self, sequences: list[Sequence]) -> None:
-        """Hand the sequences to the step loop."""
+    def hold(self, sequences: list[Sequence]) -> None:
+        """Keep the sequences that `start` hands over."""
         self._sequences = sequences
-        self._worker.add(sequences)
+
+    def start(self) -> Generation:
+        """Hand the request to the step loop; once.
+
+        Raises:
+            RequestError: R303, R304: the engine is closed.
+        """
+        self._worker.add(self._sequences)
+        return self
 
     def cancel(self) -> None:
         """End what has not ended, before the next step; the answers so far come with "cancelled"."""
@@ -99,5 +109,5 @@ class Generation:
 
     def _apply(self, index: int, update: Update) -> None:
         for answer in self._answers:
-            answer.output.text_diff, answer.output.token_ids_diff = "", []
+            answer.output.clear_diffs()
         self._answers[index].apply(update)

@@ -52,9 +52,7 @@ class TextGuide:
             if not masks[-1][draft] or self._matcher.is_stopped() or not self._matcher.consume_token(draft):
                 break
             walked += 1
-            if self._matcher.is_stopped():
-                break
-            masks.append(self._mask())
+            masks.append(self._mask())  # after the last token of a grammar: only an end token
         if walked:
             self._matcher.rollback(walked)
         if self._matcher.is_error():
@@ -115,7 +113,21 @@ def _grammar(params: GuidedDecodingParams) -> str:
     if params.regex is not None:
         return matcher.grammar_from_regex(params.regex)
     if params.grammar is not None:
-        return matcher.grammar_from_lark(params.grammar)
+        return matcher.grammar_from_lark(_lark(params.grammar))
     if params.choice:
         return matcher.grammar_from_regex("|".join(re.escape(text) for text in params.choice))
     return matcher.grammar_from_json_schema(json.loads(params.json) if params.json else {"type": "object"})
+
+
+def _lark(grammar: str) -> str:
+    """A grammar in Lark's syntax, from either of the two that are in use.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
+
+    try:
+        return str(any_to_lark(grammar))
+    except GbnfToLarkError as error:
+        raise ValueError(str(error)) from error

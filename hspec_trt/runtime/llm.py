@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import cast, overload
@@ -13,15 +13,17 @@ import numpy as np
 
 from hspec_trt.bundle import EngineFolder
 from hspec_trt.config.sampling import SamplingParams
-from hspec_trt.errors import RequestError
-from hspec_trt.runtime.chat import Message
+from hspec_trt.errors import HspecError, RequestError
+from hspec_trt.runtime.chat import Json, Message
+from hspec_trt.runtime.checks import check_params
+from hspec_trt.runtime.core import EngineCore
 from hspec_trt.runtime.engine import load_engine
 from hspec_trt.runtime.generation import Generation
 from hspec_trt.runtime.loading import MemoryTable
 from hspec_trt.runtime.options import RuntimeOptions
-from hspec_trt.runtime.request import Sequence as RunningSequence
 from hspec_trt.runtime.results import AnswerBuilder, CompletionOutput, RequestOutput
 from hspec_trt.runtime.stats import RuntimeStats
+from hspec_trt.runtime.tokenizer import Tokenizer
 from hspec_trt.runtime.worker import EngineWorker
 
 Prompt = str | Sequence[int]
@@ -56,6 +58,16 @@ class LLM:
     def stats(self) -> RuntimeStats:
         """Counters since loading; they go on counting."""
         return self._core.stats
+
+    @property
+    def core(self) -> EngineCore:
+        """The step loop, for those who watch it; only its own thread changes it."""
+        return self._core
+
+    @property
+    def fault(self) -> HspecError | None:
+        """Why nothing can be served any more; None while all is well."""
+        return self._worker.fault
 
     @overload
     def generate(  # type: ignore[overload-overlap] # a str is a sequence of str, too
@@ -95,10 +107,10 @@ class LLM:
             params = list(sampling_params)
         if len(params) != len(batch):
             raise RequestError("R108", f"{len(params)} sampling_params", needed=f"one, or one for each of {len(batch)}")
-        made = [self._prepare(prompt, one) for prompt, one in zip(batch, params, strict=True)]
-        for generation, sequences in made:
-            generation.start(sequences)
-        results = [generation.result() for generation, _ in made]
+        made = [self.prepare(prompt, one, streaming=False) for prompt, one in zip(batch, params, strict=True)]
+        for generation in made:
+            generation.start()
+        results = [generation.result() for generation in made]
         for output in (answer for result in results for answer in result.outputs):
             if output.error is not None:
                 raise output.error
@@ -121,30 +133,96 @@ class LLM:
         Raises:
             RequestError: the request cannot be served.
         """
+        return self.prepare(prompt, sampling_params, streaming=streaming, priority=priority).start()
+
+    def prepare(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        streaming: bool = True,
+        priority: int = 0,
+    ) -> Generation:
+        """Encode and check one request, as `generate_async` does, and leave it to `Generation.start` to run it.
+
+        For callers with several prompts, of which none should run where one is refused, and for event loops, which
+        should not encode a long prompt themselves.
+
+        Raises:
+            RequestError: the request cannot be served.
+        """
         params = sampling_params or SamplingParams()
-        generation, sequences = self._prepare(prompt, params, streaming=streaming, priority=priority)
-        generation.start(sequences)
+        check_params(params, self._core.session.limits)
+        ids = self.encode(prompt)
+        outputs = [CompletionOutput(index) for index in range(params.n)]
+        request = RequestOutput(next(self._numbers), prompt if isinstance(prompt, str) else None, ids, outputs)
+        answers = [AnswerBuilder(output, self.tokenizer, params.stop) for output in outputs]
+        generation = Generation(self._worker, request, answers)
+        make = self._core.make
+        generation.hold(
+            [
+                make(ids, params, generation.sink(index), streaming=streaming, priority=priority, index=index)
+                for index in range(len(outputs))
+            ]
+        )
         return generation
 
+    @overload
     def chat(
         self,
         messages: Sequence[Message],
         sampling_params: SamplingParams | None = None,
         *,
         tools: Sequence[Message] = (),
-    ) -> RequestOutput:
-        """Answer a conversation, laid out by the model's own template.
+        chat_template_kwargs: Mapping[str, Json] | None = None,
+    ) -> RequestOutput: ...
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tools: Sequence[Message] = (),
+        chat_template_kwargs: Mapping[str, Json] | None = None,
+    ) -> list[RequestOutput]: ...
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tools: Sequence[Message] = (),
+        chat_template_kwargs: Mapping[str, Json] | None = None,
+    ) -> RequestOutput | list[RequestOutput]:
+        """Answer a conversation or several, laid out by the model's own template.
+
+        Args:
+            messages: ``{"role": .., "content": ..}`` in order, or a list of such lists.
+            tools: JSON schemas of functions, as OpenAI's API has them, for templates that know tools.
+            chat_template_kwargs: further variables of the template, such as ``enable_thinking``.
 
         Raises:
             RequestError: R107 the engine has no template, or the template refuses the messages; else as `generate`.
         """
-        return self.generate(self.chat_ids(messages, tools=tools), sampling_params)
+        many = bool(messages) and not isinstance(messages[0], Mapping)
+        conversations = cast(list[Sequence[Message]], list(messages) if many else [messages])
+        variables = chat_template_kwargs or {}
+        prompts = [self.chat_ids(one, tools=tools, chat_template_kwargs=variables) for one in conversations]
+        outputs = self.generate(prompts, sampling_params)
+        return outputs if many else outputs[0]
 
-    def chat_ids(self, messages: Sequence[Message], *, tools: Sequence[Message] = ()) -> list[int]:
-        """Prompt ids of a conversation, the opening of the answer included."""
+    def chat_ids(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Message] = (),
+        chat_template_kwargs: Mapping[str, Json] | None = None,
+    ) -> list[int]:
+        """Prompt ids of a conversation, the opening of the answer included; for `generate_async`."""
         if self.tokenizer is None or self.chat_template is None:
             raise RequestError("R107", "the engine has no chat template", fix="Give the prompt as text or token ids")
-        return self.tokenizer.encode(self.chat_template.render(messages, tools=tools), special=False)
+        text = self.chat_template.render(messages, tools=tools, variables=chat_template_kwargs or {})
+        return self._encode(self.tokenizer, text, special=False)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; ids pass as they are.
@@ -156,7 +234,16 @@ class LLM:
             return list(prompt)
         if self.tokenizer is None:
             raise RequestError("R105", "the prompt is text, and the engine has no tokenizer", fix="Give token ids")
-        return self.tokenizer.encode(prompt)
+        return self._encode(self.tokenizer, prompt, special=True)
+
+    def _encode(self, tokenizer: Tokenizer, text: str, *, special: bool) -> list[int]:
+        """Ids of a text; one that is far too long is refused (R101) before the tokenizer works through it."""
+        longest = self._core.scheduler.longest
+        least = tokenizer.least_tokens(text)
+        if least >= longest:
+            found = f"a prompt of {len(text.encode())} bytes has at least {least} tokens, too many for {longest}"
+            raise RequestError("R101", found, fix=f"The longest allowed prompt is {longest - 1} tokens")
+        return tokenizer.encode(text, special=special)
 
     def close(self, *, drain: bool = False) -> None:
         """Stop the engine; what runs is finished first (`drain`) or ends with R303."""
@@ -169,22 +256,6 @@ class LLM:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _prepare(
-        self, prompt: Prompt, params: SamplingParams, *, streaming: bool = False, priority: int = 0
-    ) -> tuple[Generation, list[RunningSequence]]:
-        ids = self.encode(prompt)
-        count = params.n if isinstance(params.n, int) else 1  # a wrong n is refused with the other options
-        outputs = [CompletionOutput(index) for index in range(max(count, 1))]
-        text = prompt if isinstance(prompt, str) else None
-        request = RequestOutput(next(self._numbers), text, ids, outputs)
-        answers = [AnswerBuilder(output, self.tokenizer, params.stop) for output in outputs]
-        generation = Generation(self._worker, request, answers)
-        sequences = [
-            self._core.make(ids, params, generation.sink(index), streaming=streaming, priority=priority, index=index)
-            for index in range(len(outputs))
-        ]
-        return generation, sequences
 
 
 def _is_batch(prompts: Prompt | Sequence[str] | Sequence[Sequence[int]]) -> bool:

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, get_args
-
-import psutil
 
 from hspec_trt.bundle import EngineFolder, Manifest
 from hspec_trt.config.build import Backend
 from hspec_trt.errors import Faults, LoadError
+from hspec_trt.machine import free_memory
 from hspec_trt.runtime.external_data import check_external_data
-from hspec_trt.runtime.options import Prepack, RuntimeOptions
+from hspec_trt.runtime.mapped_file import let_go
+from hspec_trt.runtime.options import MAX_THREADS, Prepack, RuntimeOptions
 from hspec_trt.runtime.padding import Padding
 from hspec_trt.runtime.session import Limits, Session
 
-MAX_THREADS: Final = 512
 MAX_PREPACK_SHARE: Final = 0.25
-"""With prepack="auto", weights are repacked where the copy takes at most this share of free memory."""
+"""With prepack="auto", weights are repacked where they take at most this share of free memory."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +29,11 @@ class MemoryTable:
     """Where a loaded engine's memory goes, bytes.
 
     Attributes:
-        weights: the weight files, mapped.
-        prepacked: copies of weights that the backend repacked.
+        weights: the weights, held once: in the mapped files, in the backend's own form, or in a compiled plan.
+        prepacked: those of them that lie in memory of this process, repacked; their place in the file is let go. A
+            table of embeddings that is also the head is there twice, but of the mapped one only rows in use are held.
         pages: the page pool; `num_pages` pages of `page_bytes`, for `tokens` tokens in all.
-        free: free memory before loading.
+        free: free memory before loading; on a GPU, of the device, beside the plan.
     """
 
     weights: int
@@ -58,21 +57,17 @@ def load_session(folder: EngineFolder, options: RuntimeOptions) -> Loaded:
     """Load an engine's first artifact and give it pages.
 
     Raises:
-        LoadError: L030 to L036.
+        LoadError: L002, L030 to L039, L042.
     """
     check_options(options)
-    manifest, free = folder.manifest, free_memory()
-    if manifest.backend not in _BACKENDS:
-        known = ", ".join(_BACKENDS)
-        raise LoadError("L032", f"backend {manifest.backend!r} cannot be run here", needed=f"one of {known}")
-    session, prepacked = _BACKENDS[manifest.backend](folder, options, free)
-    limits = session.limits
-    num_pages = _num_pages(limits, options, free - prepacked)
+    made = _BACKENDS[folder.manifest.backend](folder, options)
+    session, limits = made.session, made.session.limits
+    num_pages = _num_pages(limits, options, made.free - made.prepacked)
     session.allocate(num_pages)
-    weights = sum(folder.manifest.files[name].size for name in manifest.weight_files)
     pages = num_pages * limits.page_bytes
     tokens = (num_pages - 1) * limits.page_size
-    return Loaded(session, MemoryTable(weights, prepacked, pages, num_pages, limits.page_bytes, tokens, free))
+    table = MemoryTable(made.weights, made.prepacked, pages, num_pages, limits.page_bytes, tokens, made.free)
+    return Loaded(session, table)
 
 
 def check_options(options: RuntimeOptions) -> None:
@@ -83,7 +78,7 @@ def check_options(options: RuntimeOptions) -> None:
     """
     faults, threads, memory = Faults(), options.num_threads, options.kv_cache_memory
     for ok, name, found, needed in (
-        (threads is None or 1 <= threads <= MAX_THREADS, "num_threads", threads, f"1 to {MAX_THREADS}"),
+        (threads is None or 1 <= threads <= MAX_THREADS, "num_threads (--threads)", threads, f"1 to {MAX_THREADS}"),
         (options.prepack in get_args(Prepack), "prepack", options.prepack, ", ".join(get_args(Prepack))),
         (memory is None or memory > 0, "kv_cache_memory", memory, "a number of bytes"),
         (0.0 < options.kv_cache_fraction <= 1.0, "kv_cache_fraction", options.kv_cache_fraction, "above 0, at most 1"),
@@ -111,23 +106,24 @@ def limits_of(manifest: Manifest) -> Limits:
     )
 
 
-def free_memory() -> int:
-    """Bytes that this process may still take, of the machine or of its control group, whichever has less."""
-    free = int(psutil.virtual_memory().available)
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.is_file() and used.is_file() and (text := limit.read_text().strip()).isdigit():
-        free = min(free, max(int(text) - int(used.read_text()), 0))
-    return free
+@dataclass(frozen=True)
+class _Made:
+    """A session without pages, and what there is to share out (`MemoryTable`)."""
+
+    session: Session
+    weights: int
+    prepacked: int
+    free: int
 
 
-def _load_ort(folder: EngineFolder, options: RuntimeOptions, free: int) -> tuple[Session, int]:
+def _load_ort(folder: EngineFolder, options: RuntimeOptions) -> _Made:
     try:
         from hspec_trt.runtime.ort_session import OrtSession
     except ModuleNotFoundError as error:
         fix = "Install it: pip install 'hspec_trt[cpu]'"
         raise LoadError("L033", f"the onnxruntime backend needs {error.name}", fix=fix) from error
-    manifest = folder.manifest
-    graph = folder.file(manifest.artifacts[0].file)
+    manifest, free = folder.manifest, free_memory()
+    graph = folder.file(folder.artifact().file)
     check_external_data(graph)
     weights = sum(manifest.files[name].size for name in manifest.weight_files)
     prepack = options.prepack == "on" or (options.prepack == "auto" and weights <= MAX_PREPACK_SHARE * free)
@@ -135,11 +131,24 @@ def _load_ort(folder: EngineFolder, options: RuntimeOptions, free: int) -> tuple
     padding = Padding.needed(prepacked=prepack, grouped_heads=grouped)
     limits = limits_of(manifest)
     session = OrtSession(graph, limits, num_threads=options.num_threads, prepack=prepack, padding=padding)
-    return session, weights if prepack else 0
+    if prepack:  # ONNX Runtime unmaps what it repacked, but for tables that are looked up in too
+        for name in manifest.weight_files:
+            let_go(folder.file(name))
+    return _Made(session, weights, weights if prepack else 0, free)
 
 
-_BACKENDS: Final[dict[Backend, Callable[[EngineFolder, RuntimeOptions, int], tuple[Session, int]]]] = {
+def _load_trt(folder: EngineFolder, options: RuntimeOptions) -> _Made:
+    from hspec_trt.runtime.trt.loading import load_trt_session
+
+    session, free = load_trt_session(folder, limits_of(folder.manifest), use_graphs=options.cuda_graphs)
+    plan = folder.artifact().file
+    return _Made(session, folder.manifest.files[plan].size, 0, free)
+
+
+_BACKENDS: Final[dict[Backend, Callable[[EngineFolder, RuntimeOptions], _Made]]] = {
     "onnxruntime": _load_ort,
+    "tensorrt-rtx": _load_trt,
+    "tensorrt": _load_trt,
 }
 
 

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Final, Literal
 
+MAX_THREADS: Final = 512
 Prepack = Literal["auto", "on", "off"]
 
 
@@ -32,15 +34,20 @@ class RuntimeOptions:
 
     Attributes:
         num_threads: threads of a step on the onnxruntime backend; None is all cores of this process.
-        prepack: "on" repacks weights for faster steps of several tokens, at the cost of a copy in memory; "off" uses
-            the mapped file as it is; "auto" repacks where the copy is small against free memory.
+        prepack: "on" repacks weights for faster steps of several tokens: they then lie in memory of this process; "off"
+            uses the mapped file as it is, which the system can share and take back; "auto" repacks where the weights
+            are small against free memory. Either way they are held once.
         kv_cache_memory: bytes of the page pool; None takes `kv_cache_fraction` of free memory.
         kv_cache_fraction: share of free memory for pages, but never more than full rows of full length need.
+        cuda_graphs: record decode steps of a GPU engine as CUDA graphs.
         scheduler: how steps are filled.
+        trace: file for a trace of the steps (`hspec_trt.runtime.trace`); None writes none.
     """
 
     num_threads: int | None = None
     prepack: Prepack = "auto"
     kv_cache_memory: int | None = None
     kv_cache_fraction: float = 0.25
+    cuda_graphs: bool = True
     scheduler: SchedulerOptions = SchedulerOptions()
+    trace: Path | None = None

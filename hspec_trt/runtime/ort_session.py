@@ -17,6 +17,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
+from hspec_trt.config.build import FEEDBACK
 from hspec_trt.contract import DRAFT_CONFIDENCE, EXTENSIONS, NEXT_IDS, STEP_INPUTS, STEP_OUTPUTS
 from hspec_trt.errors import LoadError, RequestError
 from hspec_trt.runtime.padding import Padding
@@ -32,6 +33,7 @@ _ORT_ERRORS: Final = (
     ort_errors.NotImplemented,
     ort_errors.RuntimeException,
 )
+_DEVICE_OUTPUTS: Final = {spec.name for spec in EXTENSIONS[FEEDBACK].outputs}
 _PAGE_INPUTS: Final = ("kv_pages.", "draft_kv_pages.")
 _NUMPY_TYPES: Final[dict[str, np.dtype[np.generic]]] = {
     "tensor(float)": np.dtype(np.float32),
@@ -61,7 +63,7 @@ class OrtSession:
         graph: path of graph.onnx; its external data lies beside it.
         limits: as in the manifest; `page_bytes` is set from the graph.
         num_threads: threads of a step; None is every core that this process may use.
-        prepack: repack weights: faster for steps of several tokens, and one more copy in memory.
+        prepack: repack weights, in memory of this process instead of the mapped file: faster steps of several tokens.
         padding: least sizes of a step.
 
     Raises:
@@ -94,7 +96,8 @@ class OrtSession:
         outputs = [spec.name for specs in (STEP_OUTPUTS, *(e.outputs for e in extensions)) for spec in specs]
         self._pools = _pools(self._session, graph, inputs, outputs)
         given = {node.name for node in self._session.get_outputs()}
-        self._outputs = [name for name in (*outputs, DRAFT_CONFIDENCE.name) if name in given]
+        read = [name for name in (*outputs, DRAFT_CONFIDENCE.name) if name in given]
+        self._outputs = [name for name in read if name not in _DEVICE_OUTPUTS]
         taken = {node.name for node in self._session.get_inputs()}
         self._inputs = [name for name in (*inputs, NEXT_IDS.name) if name in taken]
         self._no_extras = StepExtras.none(limits.vocab_size)

@@ -86,6 +86,7 @@ class Sequence:
         sink: gets the updates; the last one exactly once.
         streaming: whether updates come step by step or only at the end.
         told: output tokens that the sink has seen.
+        emitted_at: when a step last gave it tokens, seconds of a monotonic clock; 0 before the first.
     """
 
     number: int
@@ -111,6 +112,7 @@ class Sequence:
     arrived: float = field(default_factory=time.monotonic)
     scheduled: float = 0.0
     first_token: float = 0.0
+    emitted_at: float = 0.0
     cached_tokens: int = 0
     preemptions: int = 0
 

@@ -25,7 +25,7 @@ class CompletionOutput:
         text: empty where the engine has no tokenizer.
         logprobs: log-probability of each token under the target's raw distribution.
         top_logprobs: most likely tokens of each position with their log-probabilities, where the request wants them.
-        text_diff, token_ids_diff: what the last update added.
+        text_diff, token_ids_diff: what the last update added; `logprobs_diff` and `top_logprobs_diff` go with them.
         finish_reason: "eos", "stop_token", "stop_string", "length", "cancelled", "error"; None while it goes on.
         stop_reason: the token id or string that ended it, where one did.
         error: with "error": why.
@@ -56,6 +56,35 @@ class CompletionOutput:
         """True once there is a finish reason."""
         return self.finish_reason is not None
 
+    @property
+    def length(self) -> int:
+        """Tokens of the answer."""
+        return len(self.token_ids)
+
+    @property
+    def logprobs_diff(self) -> list[float]:
+        """Log-probabilities of the tokens that the last update added."""
+        return self.logprobs[len(self.logprobs) - len(self.token_ids_diff) :]
+
+    @property
+    def top_logprobs_diff(self) -> list[TopTokens]:
+        """Most likely tokens at the positions that the last update added; empty where the request wants none."""
+        return self.top_logprobs[len(self.top_logprobs) - len(self.token_ids_diff) :] if self.top_logprobs else []
+
+    @property
+    def accepted_length(self) -> float:
+        """Mean tokens of a step of this answer, the bonus token included; with a finish reason."""
+        return self.drafts.accepted_length
+
+    @property
+    def acceptance_by_position(self) -> list[float]:
+        """Share of the drafts verified at each position that were accepted; with a finish reason."""
+        return self.drafts.acceptance_by_position
+
+    def clear_diffs(self) -> None:
+        """Nothing is new, until the next update."""
+        self.text_diff, self.token_ids_diff = "", []
+
 
 @dataclass
 class RequestOutput:
@@ -75,6 +104,11 @@ class RequestOutput:
     def finished(self) -> bool:
         """True once every answer has ended."""
         return all(output.finished for output in self.outputs)
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Prompt tokens that the prefix cache saved the first answer; once it ended."""
+        return self.outputs[0].timing.cached_tokens
 
 
 class AnswerBuilder:

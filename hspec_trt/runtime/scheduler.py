@@ -98,6 +98,14 @@ class Scheduler:
         self._renew_slots()
         return pages
 
+    def reserve(self, slots: Int64, ends: Int64) -> bool:
+        """Give running rows pages for contexts of these lengths; False, and nothing given, where there are too few."""
+        needed = np.maximum(-(-ends // self.limits.page_size) - self.table.num_pages[slots], 0)
+        if int(needed.sum()) > self.allocator.available:
+            return False
+        self._give_pages(slots, needed)
+        return True
+
     def release(self, pages: list[int]) -> None:
         """Give pages back. A sequence's last page is the first to be used again."""
         self.allocator.release(reversed(pages))
@@ -114,8 +122,10 @@ class Scheduler:
         while self.running:
             query, drafts, reasons = self._share_tokens(min(auto_drafts, most), most)
             needed = self._pages_needed(query)
-            if int(needed.sum()) <= self.allocator.available:
-                self._give_pages(needed)
+            total = int(needed.sum())
+            if total <= self.allocator.available:
+                if total:
+                    self._give_pages(self._slots, needed)
                 return self._finish_plan(query, drafts, reasons, draft_next)
             if most and drafts.any():
                 most = 0
@@ -177,45 +187,49 @@ class Scheduler:
         table, slots = self.table, self._slots
         need = table.known[slots] - table.context[slots]
         decode = need == 1
-        reasons = table.no_drafts[slots]
-        drafts = np.where(decode, table.num_drafts[slots], 0)
-        allowed = np.minimum(drafts, np.where(table.mode[slots] == 2, auto_drafts, most))
-        lost = int(NoDrafts.POLICY if most == self.limits.num_drafts else NoDrafts.PAGES)
-        reasons = np.where((drafts > 0) & (allowed == 0), lost, reasons)
-        room = self.max_tokens - int(decode.sum())
-        if decode.all():
+        num_decode = int(np.count_nonzero(decode))
+        wanted = table.num_drafts[slots] * decode
+        allowed = np.minimum(wanted, np.where(table.mode[slots] == 2, auto_drafts, most))
+        room = self.max_tokens - num_decode
+        if num_decode == slots.size:
             drafts = _fit_drafts(allowed, room)
-            query = 1 + drafts
+            query = drafts + 1
         else:
             prompts = np.where(decode, 0, np.minimum(need, self._options.max_chunk or self.max_tokens))
             drafts = _fit_drafts(allowed, room - min(int(prompts.sum()), room // 2))
             left = room - int(drafts.sum())
-            chunks = np.clip(left - (np.cumsum(prompts) - prompts), 0, prompts)
+            chunks = np.minimum(np.maximum(left - (prompts.cumsum() - prompts), 0), prompts)
             query = np.where(decode, 1 + drafts, chunks)
-        return query, drafts, np.where((allowed > 0) & (drafts == 0), int(NoDrafts.BUDGET), reasons)
+        reasons = table.no_drafts[slots]
+        if not drafts.all():
+            lost = int(NoDrafts.POLICY if most == self.limits.num_drafts else NoDrafts.PAGES)
+            reasons = np.where((wanted > 0) & (allowed == 0), lost, reasons)
+            reasons = np.where((allowed > 0) & (drafts == 0), int(NoDrafts.BUDGET), reasons)
+        return query, drafts, reasons
 
     def _pages_needed(self, query: Int64) -> Int64:
         table, slots = self.table, self._slots
-        ends = np.where(query > 0, table.context[slots] + query, 0)
+        ends = (table.context[slots] + query) * (query > 0)
         needed: Int64 = np.maximum(-(-ends // self.limits.page_size) - table.num_pages[slots], 0)
         return needed
 
-    def _give_pages(self, needed: Int64) -> None:
+    def _give_pages(self, slots: Int64, needed: Int64) -> None:
         table = self.table
-        for row in np.flatnonzero(needed).tolist():
-            slot, count = int(self._slots[row]), int(needed[row])
-            first = int(table.num_pages[slot])
-            table.pages[slot, first : first + count] = self.allocator.allocate(count)
-            table.num_pages[slot] = first + count
+        rows = needed.nonzero()[0]
+        slots, counts = slots[rows], needed[rows]
+        starts = counts.cumsum() - counts
+        places = (table.num_pages[slots] - starts).repeat(counts) + np.arange(int(counts.sum()))
+        table.pages[slots.repeat(counts), places] = self.allocator.allocate(places.size)
+        table.num_pages[slots] += counts
 
     def _finish_plan(self, query: Int64, drafts: Int64, reasons: Int64, draft_next: bool) -> StepPlan:
         table, slots = self.table, self._slots
         known, context = table.known[slots], table.context[slots]
         last = context + query - drafts == known
-        modes = (table.mode[slots] == 1) | ((table.mode[slots] == 2) & draft_next)
+        modes = table.mode[slots] > 0 if draft_next else table.mode[slots] == 1
         room = (table.end[slots] - known >= 3) & (known + 1 < self.limits.draft_max_position)
         draft = last & table.drafter[slots] & modes & room
-        verify = np.where(last, drafts + 1, 0)
+        verify = (drafts + 1) * last
         bare = (known - context == 1) & (drafts == 0)
         if query.all():
             return StepPlan(slots, query, drafts, verify, draft, bare, reasons)
@@ -225,7 +239,9 @@ class Scheduler:
 
 def _fit_drafts(drafts: Int64, room: int) -> Int64:
     """Drafts cut to the largest equal number a row that fits the room."""
-    most = int(drafts.max(initial=0))
+    if int(drafts.sum()) <= room:
+        return drafts
+    most = int(drafts.max())
     while most and int(np.minimum(drafts, most).sum()) > room:
         most -= 1
     return np.minimum(drafts, most)

@@ -8,7 +8,7 @@ backend's session implements. It knows nothing of requests, scheduling or a part
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,3 +153,26 @@ class Session(Protocol):
 
     def scrub(self, pages: Int32) -> None:
         """Zero these pages: int32 ``[n]``, page numbers."""
+
+
+class Pending(Protocol):
+    """A step under way."""
+
+    def wait(self) -> StepOutputs:
+        """What it emitted. Raises `RequestError` R302 when the step failed."""
+
+
+@runtime_checkable
+class FollowingSession(Session, Protocol):
+    """A session that starts steps without waiting for them, and can go on from what the device holds."""
+
+    def submit(self, inputs: StepInputs) -> Pending:
+        """Start a step; errors as `step`."""
+
+    def follow(self, page_table: Int32, most_context: Int32) -> Pending:
+        """Start the decode step after the last one, of the same rows with all their drafts.
+
+        Args:
+            page_table: int32 ``[R, M]``, pages for the longest text that can come.
+            most_context: int32 ``[R]``, the most that `context_lens` can be by then.
+        """

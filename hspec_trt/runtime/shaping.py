@@ -31,7 +31,8 @@ class ShapedStep:
 
 def shape_step(plan: StepPlan, table: SlotTable) -> ShapedStep | None:
     """Collect the extras of a plan's rows; None where no row wants any. Asking again for the same rows is harmless."""
-    wanted = np.flatnonzero(table.shaped[plan.slots] & (plan.verify_lens > 0)).tolist()
+    shaped = table.shaped[plan.slots]
+    wanted = (shaped & (plan.verify_lens > 0)).nonzero()[0].tolist() if shaped.any() else []
     if not wanted:
         return None
     starts = np.cumsum(plan.verify_lens) - plan.verify_lens

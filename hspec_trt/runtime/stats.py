@@ -7,18 +7,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from hspec_trt.runtime.histogram import SECONDS, TOKENS, DraftsByLength, Histogram
+
 
 class NoDrafts(IntEnum):
     """Why a decode row carried no draft."""
 
-    FIRST = 0
-    OFF = 1
-    POLICY = 2
-    LENGTH = 3
-    POSITION = 4
-    NO_MATCH = 5
-    BUDGET = 6
-    PAGES = 7
+    OFF = 0
+    POLICY = 1
+    LENGTH = 2
+    POSITION = 3
+    NO_MATCH = 4
+    BUDGET = 5
+    PAGES = 6
 
     @property
     def label(self) -> str:
@@ -31,8 +32,10 @@ class DraftStats:
     """What drafting did for one answer, or for all of them.
 
     Attributes:
-        steps: decode steps (verify rows), each of which emits at least one token.
-        emitted: tokens that the steps emitted and that were kept.
+        steps: decode steps, which start from a token that was said before; each emits at least one token.
+        emitted: tokens that these steps emitted and that were kept.
+        first_tokens: tokens of the steps that ended a prompt: the first of a text, and one after each preemption. As
+            in vLLM and TensorRT-LLM they are no part of the accepted length.
         offered: per position 1..G, drafts that were verified.
         accepted: per position 1..G, drafts that were accepted and kept.
         lengths: accepted length of a step (emitted tokens, 1..G+1) to how many steps had it.
@@ -41,10 +44,16 @@ class DraftStats:
 
     steps: int = 0
     emitted: int = 0
+    first_tokens: int = 0
     offered: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
     lengths: Counter[int] = field(default_factory=Counter)
     without: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the text."""
+        return self.first_tokens + self.emitted
 
     @property
     def drafted(self) -> int:
@@ -58,7 +67,7 @@ class DraftStats:
 
     @property
     def accepted_length(self) -> float:
-        """Mean tokens of a step, the bonus token included (tau); 0 before the first step."""
+        """Mean tokens of a decode step, the bonus token included (tau); 0 before the first one."""
         return self.emitted / self.steps if self.steps else 0.0
 
     @property
@@ -71,6 +80,7 @@ class DraftStats:
         """Add another's figures to these."""
         self.steps += other.steps
         self.emitted += other.emitted
+        self.first_tokens += other.first_tokens
         self.offered = _sum_lists(self.offered, other.offered)
         self.accepted = _sum_lists(self.accepted, other.accepted)
         self.lengths.update(other.lengths)
@@ -87,6 +97,11 @@ class RuntimeStats:
         prompt_tokens, new_tokens: tokens run of prompts (again after a preemption), tokens kept.
         cached_tokens: prompt tokens that the prefix cache saved.
         finished: finish reason to number of answers.
+        drafts: drafting of the answers that ended.
+        by_length: drafting of all steps, by the length of the text.
+        step_tokens: tokens of a step.
+        first_token: seconds from an answer's arrival to its first token.
+        inter_token: seconds between two steps that gave an answer tokens.
     """
 
     steps: int = 0
@@ -98,6 +113,10 @@ class RuntimeStats:
     preemptions: int = 0
     finished: Counter[str] = field(default_factory=Counter)
     drafts: DraftStats = field(default_factory=DraftStats)
+    by_length: DraftsByLength = field(default_factory=DraftsByLength)
+    step_tokens: Histogram = field(default_factory=lambda: Histogram(TOKENS))
+    first_token: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    inter_token: Histogram = field(default_factory=lambda: Histogram(SECONDS))
 
 
 def _sum_lists(left: list[int], right: list[int]) -> list[int]:

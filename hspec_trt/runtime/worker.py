@@ -103,3 +103,4 @@ class EngineWorker:
         while not self._inbox.empty():
             self._inbox.get()(self.core)
         self.core.fail_all(self._closed)
+        self.core.close()

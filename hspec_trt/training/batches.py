@@ -2,13 +2,13 @@
 """Anchors and batches: which blocks a step trains on, and their inputs out of the teacher cache.
 
 Owns the order (a pure function of seed and epoch, so that a resumed run sees what an uninterrupted one would) and the
-indices: anchor p is seeded by token p - 1, slot k is judged by the target's row p + k - 1.
+indices: anchor p is seeded by token p - 1, the k-th proposed token is judged by the target's row p + k - 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from hspec_trt.config.drafter import DrafterConfig
 from hspec_trt.modeling.block import BlockInputs
 from hspec_trt.training.cache import TeacherCache
 from hspec_trt.training.data import Conversation
+from hspec_trt.training.device import move
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Batch:
-    """S chunks of A anchors with J judged slots each (slots 1 to J of the block).
+    """S chunks of A anchors with J judged proposals each.
 
     Attributes:
-        previous: text token before each judged slot ``[S, A, J]``, target ids.
-        labels: text token of each judged slot ``[S, A, J]``; meaningless where `mask` or the text ends.
-        final: the target's head input of the row that judges each slot ``[S, A, J, hidden]``.
+        previous: text token before each proposed one ``[S, A, J]``, target ids.
+        labels: the text's own token there ``[S, A, J]``; meaningless where `mask` or the text ends.
+        final: the target's head input of the row that judges it ``[S, A, J, hidden]``.
         mask: float ``[S, A, J]``, 0 at padding and beyond the text.
     """
 
@@ -50,6 +51,23 @@ class Batch:
     labels: Tensor
     final: Tensor
     mask: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on a device."""
+
+        def moved(values: Tensor) -> Tensor:
+            return move(values, device)
+
+        inputs = self.inputs
+        there = BlockInputs(
+            moved(inputs.anchor_ids),
+            moved(inputs.anchors),
+            moved(inputs.fused),
+            {layer: moved(key) for layer, key in inputs.keys.items()},
+            {layer: moved(value) for layer, value in inputs.values.items()},
+            *(None if part is None else moved(part) for part in (inputs.context, inputs.next_ids, inputs.kept)),
+        )
+        return Batch(there, moved(self.previous), moved(self.labels), moved(self.final), moved(self.mask))
 
 
 def anchor_positions(conversation: Conversation, *, prompt: bool = False) -> NDArray[np.int64]:
@@ -87,21 +105,23 @@ def make_batch(
     """Inputs and labels of some chunks.
 
     Args:
-        config: names the fused states; the cache may hold more.
-        num_slots: J, judged slots; the block runs J + 1.
+        config: says which states, keys and values are needed; the cache may hold more.
+        num_slots: J, judged proposals.
     """
     states = [cache.key.hidden_layers.index(layer) for layer in config.fused_layers]
     rows = [_Row(cache, chunk, states, anchors_per_chunk, num_slots) for chunk in chunks]
     context_len = max(len(row.kv) for row in rows)
-    kv = torch.zeros(len(rows), context_len, *rows[0].kv.shape[1:], dtype=torch.bfloat16)
-    for place, row in enumerate(rows):
-        kv[place, : len(row.kv)] = row.kv
-    context = None
-    if cache.key.all_rows:
-        context = torch.zeros(len(rows), context_len, rows[0].context.shape[1], dtype=torch.bfloat16)
+    context = next_ids = None
+    if config.num_cache_layers:
+        context = torch.zeros(len(rows), context_len, rows[0].fused.shape[1], dtype=torch.bfloat16)
+        next_ids = torch.zeros(len(rows), context_len, dtype=torch.int64)
         for place, row in enumerate(rows):
-            context[place, : len(row.context)] = row.context
-    layers = cache.key.kv_layers
+            context[place, : len(row.kv)], next_ids[place, : len(row.kv)] = row.context(states)
+    layers = config.read_kv_layers
+    stored = [cache.key.kv_layers.index(layer) for layer in layers]
+    kv = torch.zeros(len(rows), context_len, len(layers), *rows[0].kv.shape[2:], dtype=torch.bfloat16)
+    for place, row in enumerate(rows if layers else []):
+        kv[place, : len(row.kv)] = row.kv[:, stored]
     inputs = BlockInputs(
         torch.stack([row.anchor_ids for row in rows]),
         torch.stack([row.anchors for row in rows]),
@@ -109,6 +129,7 @@ def make_batch(
         {layer: kv[:, :, place, 0] for place, layer in enumerate(layers)},
         {layer: kv[:, :, place, 1] for place, layer in enumerate(layers)},
         context,
+        next_ids,
     )
     return Batch(
         inputs,
@@ -130,8 +151,7 @@ class _Row:
         missing = anchors_per_chunk - len(chunk.anchors)
         self.anchors = torch.from_numpy(np.pad(chunk.anchors, (0, missing), mode="edge"))
         self.anchor_ids = tokens[self.anchors]
-        self.kv = states.kv[: int(self.anchors.max())]
-        self.context = states.rows[: len(self.kv), fused].flatten(1)
+        self.kv, self._states, self._tokens = states.kv[: int(self.anchors.max())], states.rows, tokens
         self.fused = states.rows[self.anchors - 1 - first][:, fused].flatten(1)
         slots = self.anchors[:, None] + torch.arange(1, num_slots + 1)
         judges = (slots - 1).clamp(max=conversation.num_labels - 1)
@@ -142,6 +162,11 @@ class _Row:
         valid[len(chunk.anchors) :] = False
         self.mask = valid.float()
 
+    def context(self, fused: list[int]) -> tuple[Tensor, Tensor]:
+        """Fused states of every token before the last anchor ``[T, F * hidden]``, and the token after each ``[T]``."""
+        length = len(self.kv)
+        return self._states[:length, fused].flatten(1), self._tokens[1 : length + 1]
+
 
 def add_noise(inputs: BlockInputs, width: float, generator: torch.Generator) -> BlockInputs:
     """The inputs with uniform noise in ``[-width, width]`` on states, keys and values."""
@@ -149,13 +174,12 @@ def add_noise(inputs: BlockInputs, width: float, generator: torch.Generator) -> 
     def noisy(values: Tensor) -> Tensor:
         return values + (2 * torch.rand(values.shape, generator=generator) - 1).to(values.dtype) * width
 
-    return BlockInputs(
-        inputs.anchor_ids,
-        inputs.anchors,
-        noisy(inputs.fused),
-        {layer: noisy(key) for layer, key in inputs.keys.items()},
-        {layer: noisy(value) for layer, value in inputs.values.items()},
-        None if inputs.context is None else noisy(inputs.context),
+    return replace(
+        inputs,
+        fused=noisy(inputs.fused),
+        keys={layer: noisy(key) for layer, key in inputs.keys.items()},
+        values={layer: noisy(value) for layer, value in inputs.values.items()},
+        context=None if inputs.context is None else noisy(inputs.context),
     )
 
 

@@ -12,6 +12,7 @@ are used. Of each conversation it keeps
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -22,8 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hspec_trt.bundle import refusals_told, write_atomic
+from hspec_trt.config.drafter import DrafterConfig
 from hspec_trt.errors import DrafterError
-from hspec_trt.training.atomic import write_atomic
 from hspec_trt.training.data import Conversation
 
 CACHE_VERSION = 1
@@ -78,17 +80,19 @@ class TeacherCache:
         """Open the folder's cache, or start one.
 
         Raises:
-            DrafterError: D201 where the folder holds the cache of something else.
+            DrafterError: D201 where the folder holds the cache of something else, or what cannot be read.
+            BuildError: B004 the disk has no room for all of it; B005 the system refuses the folder.
         """
         self.folder, self.key = folder, key
         self.conversations = list(conversations)
-        folder.mkdir(parents=True, exist_ok=True)
-        self._claim()
         self._tokens = [0, *accumulate(len(c.token_ids) for c in conversations)]
         self._rows = [0, *accumulate(len(c.token_ids) - self.first_row(c) for c in conversations)]
         kv_shape = (self._tokens[-1], len(key.kv_layers), 2, key.num_kv_heads, key.head_dim)
-        self._kv = self._map("kv.bin", kv_shape)
-        self._states = self._map("rows.bin", (self._rows[-1], len(key.hidden_layers) + 1, key.hidden_size))
+        with refusals_told(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._claim()
+            self._kv = self._map("kv.bin", kv_shape)
+            self._states = self._map("rows.bin", (self._rows[-1], len(key.hidden_layers) + 1, key.hidden_size))
 
     @property
     def num_done(self) -> int:
@@ -100,6 +104,22 @@ class TeacherCache:
     def complete(self) -> bool:
         """True when every conversation is there."""
         return self.num_done == len(self.conversations)
+
+    def check_holds(self, config: DrafterConfig) -> None:
+        """Refuse a drafter that reads layers which are not kept.
+
+        Raises:
+            DrafterError: D201.
+        """
+        for kind, wanted, kept, flag in (
+            ("h^(L)", config.fused_layers, self.key.hidden_layers, "--cache-hidden-layers"),
+            ("K/V of layer", config.read_kv_layers, self.key.kv_layers, "--cache-kv-layers"),
+        ):
+            missing = sorted(set(wanted) - set(kept))
+            if missing:
+                needed = ",".join(map(str, sorted({*wanted, *kept})))
+                found = f"the drafter reads {kind} {missing[0]}, which the cache is not to keep"
+                raise DrafterError("D201", found, needed=needed, where=flag)
 
     def read(self, index: int) -> CachedStates:
         """States of one conversation, mapped (no copy); `index` is below `num_done`."""
@@ -128,23 +148,29 @@ class TeacherCache:
         if not manifest.exists():
             write_atomic(manifest, wanted.encode())
             return
-        found = json.loads(manifest.read_text())
+        try:
+            found = dict(json.loads(manifest.read_bytes()))
+        except (ValueError, TypeError) as error:
+            fix = "Give another --cache or delete this one"
+            raise DrafterError("D201", "the teacher cache cannot be read", where=str(manifest), fix=fix) from error
         differing = sorted(name for name, value in json.loads(wanted).items() if found.get(name) != value)
         if differing:
             raise DrafterError(
                 "D201",
                 f"the teacher cache was made for another {', '.join(differing)}",
                 where=str(manifest),
-                fix="Give another --cache folder or delete this one",
+                fix="Give another --cache or delete this one",
             )
 
     def _map(self, name: str, shape: tuple[int, ...]) -> np.memmap[tuple[int, ...], np.dtype[np.int16]]:
+        """The file, with all its room on the disk; nothing of the cache counts as done where it was not there whole."""
         path, size = self.folder / name, 2 * int(np.prod(shape))
         if size == 0:
             return np.empty(shape, np.int16)  # type: ignore[return-value]
         if not path.exists() or path.stat().st_size != size:
-            with path.open("ab") as file:
-                file.truncate(size)
+            (self.folder / "done").unlink(missing_ok=True)
+            with path.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
         return np.memmap(path, np.int16, "r+", shape=shape)
 
 

@@ -12,4 +12,8 @@ CODES: Final[dict[str, str]] = {
     "D220": "a saved run with other options",
     "D221": "short blocks of a drafter that is bidirectional inside the block",
     "D222": "a drafter type that cannot be trained",
+    "D223": "an option of another drafter type",
+    "D224": "a number that no training can work with",
+    "D225": "a loss that is no number",
+    "D226": "a device to train on that is not there",
 }

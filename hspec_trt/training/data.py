@@ -10,6 +10,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from hspec_trt.errors import DrafterError, Faults
 
@@ -52,11 +53,11 @@ def read_conversations(path: Path, *, vocab_size: int, max_tokens: int) -> list[
         max_tokens: longer conversations are left out.
 
     Raises:
-        DrafterError: D200 for each bad line (ten at most), or for a file without a usable line.
+        DrafterError: D200 for each bad line (ten at most), or for a file that cannot be read or has no usable line.
     """
     conversations: list[Conversation] = []
     faults = Faults()
-    with path.open(encoding="utf-8") as file:
+    with _opened(path) as file:
         for number, line in enumerate(file, start=1):
             with faults.collect():
                 conversations.append(_parse(line, where=f"{path.name}, line {number}", vocab_size=vocab_size))
@@ -71,6 +72,14 @@ def read_conversations(path: Path, *, vocab_size: int, max_tokens: int) -> list[
     return kept
 
 
+def _opened(path: Path) -> TextIO:
+    try:
+        return path.open(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        found = f"{error.strerror}: {path}"
+        raise DrafterError("D200", found, needed="a file of JSON lines", fix="Give another --data") from error
+
+
 def held_out(conversation: Conversation, *, share: float, seed: int) -> bool:
     """True where the conversation belongs to the evaluation part; a function of prompt id and seed only."""
     digest = hashlib.sha256(f"{seed}/{conversation.prompt_id}".encode()).digest()
@@ -83,7 +92,8 @@ def _parse(line: str, *, where: str, vocab_size: int) -> Conversation:
         prompt_ids, response_ids = tuple(row["prompt_ids"]), tuple(row["response_ids"])
         prompt_id, finish, task = str(row["id"]), str(row.get("finish", "")), str(row.get("task", ""))
         sampling = str(row.get("sampling", ""))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        "".join((prompt_id, finish, task, sampling)).encode()  # not so for bytes that are no UTF-8, nor half characters
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DrafterError(
             "D200",
             f"unreadable line: {type(error).__name__} {error}",
@@ -92,6 +102,6 @@ def _parse(line: str, *, where: str, vocab_size: int) -> Conversation:
         ) from error
     bad = [t for t in prompt_ids + response_ids if type(t) is not int or not 0 <= t < vocab_size]
     if bad or not prompt_ids or not response_ids:
-        found = f"token id {bad[0]!r}" if bad else "an empty prompt or response"
+        found = f"token id {repr(bad[0])[:80]}" if bad else "an empty prompt or response"
         raise DrafterError("D200", found, needed=f"ids in [0, {vocab_size})", where=where)
     return Conversation(prompt_id, task, sampling, prompt_ids, response_ids, finish == "eos")

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hspec_trt.intervals import Estimate, ratio_of_sums
 from hspec_trt.modeling.block import BlockDrafter
 from hspec_trt.training.batches import Chunk, anchor_positions, batches_of, make_batch
 from hspec_trt.training.cache import TeacherCache
@@ -29,17 +30,24 @@ class Acceptance:
     Attributes:
         steps: target passes; tokens: what they emitted, bonus tokens included.
         offered, accepted: per draft position, steps in which it could be judged and in which it was accepted.
+        conversations: (tokens, steps) of each.
     """
 
     steps: int = 0
     tokens: int = 0
     offered: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
+    conversations: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def mean_length(self) -> float:
         """Tokens per step, the bonus token included."""
         return self.tokens / max(1, self.steps)
+
+    @property
+    def length(self) -> Estimate:
+        """`mean_length` with its interval over conversations."""
+        return ratio_of_sums([tokens for tokens, _ in self.conversations], [steps for _, steps in self.conversations])
 
     @property
     def per_position(self) -> list[float]:
@@ -83,9 +91,10 @@ def accepted_counts(model: BlockDrafter, cache: TeacherCache, indices: Sequence[
         batch = make_batch(
             cache, group, model.drafter_config, anchors_per_chunk=ANCHORS_PER_CHUNK, num_slots=num_drafts
         )
+        batch = batch.to(model.device)
         drafted = model.draft(batch.inputs).target_ids[..., :num_drafts]
         same = (drafted == batch.labels) & (batch.mask > 0)
-        lengths = same.long().cumprod(-1).sum(-1).numpy()
+        lengths = same.long().cumprod(-1).sum(-1).cpu().numpy()
         for row, chunk in enumerate(group):
             start = len(cache.conversations[chunk.index].prompt_ids)
             counts[chunk.index][chunk.anchors - start] = lengths[row, : len(chunk.anchors)]
@@ -94,7 +103,7 @@ def accepted_counts(model: BlockDrafter, cache: TeacherCache, indices: Sequence[
 
 def _walk(total: Acceptance, counts: NDArray[np.int64], start: int, end: int) -> None:
     """Follow one text: the prompt's pass gives the first token, then each step emits its drafts and one more."""
-    position = start
+    position, before = start, (total.tokens, total.steps)
     while position < end - 1:
         left = end - 1 - position
         accepted = min(int(counts[position - start]), left)
@@ -104,3 +113,4 @@ def _walk(total: Acceptance, counts: NDArray[np.int64], start: int, end: int) ->
             total.offered[slot] += 1
             total.accepted[slot] += slot < accepted
         position += accepted + 1
+    total.conversations.append((total.tokens - before[0], total.steps - before[1]))

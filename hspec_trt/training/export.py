@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a trained drafter in the published layout, without what the target has already."""
+"""Writes a trained drafter in the published layout, without what the target has already.
+
+P-EAGLE alone brings its embedding table: its format asks for it.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from hspec_trt.bundle import write_atomic
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.modeling.block import BlockDrafter
-from hspec_trt.training.atomic import write_atomic
 from hspec_trt.training.types import DrafterType
 
 KEPT_FLOAT32: Final = ("A_log", "D", "dt_bias")
 
 
 def export(folder: Path, drafter_type: DrafterType, model: BlockDrafter, target: TargetConfig) -> int:
-    """Write config.json and model.safetensors, without embeddings and head rows; bfloat16 but for the scan's scalars.
+    """Write config.json and model.safetensors, bfloat16 but for the scan's scalars.
 
     Returns:
         Bytes of model.safetensors.
@@ -28,11 +31,11 @@ def export(folder: Path, drafter_type: DrafterType, model: BlockDrafter, target:
     folder.mkdir(parents=True, exist_ok=True)
     config = model.drafter_config
     tensors = {
-        name: value.detach().to(torch.float32 if name.endswith(KEPT_FLOAT32) else torch.bfloat16).contiguous()
+        name: value.detach().cpu().to(torch.float32 if name.endswith(KEPT_FLOAT32) else torch.bfloat16).contiguous()
         for name, value in model.state_dict().items()
     }
     if config.reduced_vocab:
-        tensors |= vocab_tables(model.target_ids, config.vocab_size)
+        tensors |= vocab_tables(model.target_ids.cpu(), config.vocab_size)
     content = save(tensors, metadata={"format": "pt"})
     write_atomic(folder / "model.safetensors", content)
     text = json.dumps(drafter_type.config_json(config, target), indent=2, sort_keys=True) + "\n"

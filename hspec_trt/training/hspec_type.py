@@ -1,25 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""H-Spec as a drafter type of the trainer: its configuration, its warm start and what is frozen."""
+"""H-Spec as a drafter type of the trainer: its configuration and where its attention starts from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import torch
-from torch import Tensor
-
-from hspec_trt.checkpoint.formats.hspec_json import hspec_json
-from hspec_trt.checkpoint.json_text import JsonObject
-from hspec_trt.config.drafter import DrafterConfig, HSpecConfig
+from hspec_trt.config.drafter import HSpecConfig
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.errors import DrafterError, Faults
-from hspec_trt.modeling.block import SharedTables
-from hspec_trt.modeling.hspec import HSpecModel
 from hspec_trt.training.options import ShapeOptions
-
-_COPIED = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight")
-_FROZEN = ("q_norm.weight", "k_norm.weight")
-INIT_STD = 0.02
+from hspec_trt.training.start import check_shape, need_fused_layers
 
 
 def make_config(target: TargetConfig, shape: ShapeOptions) -> HSpecConfig:
@@ -71,76 +59,15 @@ def _check(target: TargetConfig, shape: ShapeOptions) -> None:
     if len(shape.kv_layers) != attention:
         found = f"{len(shape.kv_layers)} K/V layers for {attention} attention sub-layers"
         faults.add(DrafterError("D104", found, needed="one each", where="--kv-layers"))
-    if shape.state_injection and not shape.fused_layers:
-        faults.add(DrafterError("D100", "no layers to fuse", needed="layers of the target", where="--fused-layers"))
-    last = target.num_layers - 1
-    for where, layers in (("--kv-layers", shape.kv_layers), ("--fused-layers", shape.fused_layers)):
-        wrong = [layer for layer in layers if not 0 <= layer <= last]
-        if wrong:
-            found = f"layer {wrong[0]} of a {target.num_layers}-layer target"
-            faults.add(DrafterError("D101", found, needed=f"0..{last}", where=where))
-    if not 0 <= shape.mask_token_id < target.vocab_size:
-        found, needed = f"mask token {shape.mask_token_id}", f"0..{target.vocab_size - 1}"
-        faults.add(DrafterError("D122", found, needed=needed, where="--mask-token-id"))
+    with faults.collect():
+        if shape.state_injection:
+            need_fused_layers(shape)
+    with faults.collect():
+        check_shape(target, shape)
     faults.raise_any()
 
 
-def kv_layers(config: DrafterConfig) -> tuple[int, ...]:
-    """Target layers whose K and V the drafter reads, rising."""
-    return tuple(sorted(set(_own(config).attn_kv_layers)))
-
-
-def causal(config: DrafterConfig) -> bool:
-    """True where every attention sub-layer slides."""
-    return all(_own(config).attn_windows)
-
-
-def config_json(config: DrafterConfig, target: TargetConfig) -> JsonObject:
-    """config.json in the published layout."""
-    return hspec_json(_own(config), target)
-
-
-def make_model(
-    config: DrafterConfig, tables: SharedTables, target_weights: Mapping[str, Tensor], seed: int
-) -> HSpecModel:
-    """A drafter at its start: attention and last norm from the target, the rest random; q and k norms frozen.
-
-    Args:
-        target_weights: by canonical name.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    model = HSpecModel(_own(config), tables)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(0.0, INIT_STD, generator=generator)
-            elif name.endswith(".bias"):
-                parameter.zero_()
-        if model.markov_head is not None:
-            model.markov_head.markov_w2.weight.zero_()
-        model.norm.weight.copy_(target_weights["model.norm.weight"])
-        _warm_start(model, target_weights)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not name.endswith(_FROZEN))
-    return model
-
-
-def _own(config: DrafterConfig) -> HSpecConfig:
-    if not isinstance(config, HSpecConfig):
-        raise TypeError(f"an H-Spec configuration is needed, got {type(config).__name__}")
-    return config
-
-
-def _warm_start(model: HSpecModel, target_weights: Mapping[str, Tensor]) -> None:
+def sources(config: HSpecConfig, _target: TargetConfig) -> tuple[tuple[int, int], ...]:
     """Each attention sub-layer begins as that of the target layer whose K and V it reads."""
-    sources = iter(model.config.attn_kv_layers)
-    own = dict(model.named_parameters())
-    for index, kind in enumerate(model.config.block_pattern):
-        if kind != "attention":
-            continue
-        prefix = f"model.layers.{next(sources)}."
-        own[f"layers.{index}.input_layernorm.weight"].copy_(target_weights[f"{prefix}input_layernorm.weight"])
-        for name in (*_COPIED, *(part.replace("weight", "bias") for part in _COPIED), *_FROZEN):
-            parameter = own.get(f"layers.{index}.self_attn.{name}")
-            if parameter is not None:
-                parameter.copy_(target_weights[f"{prefix}self_attn.{name}"])
+    places = [index for index, kind in enumerate(config.block_pattern) if kind == "attention"]
+    return tuple(zip(places, config.attn_kv_layers, strict=True))

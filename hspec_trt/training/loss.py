@@ -38,9 +38,9 @@ class HeadLoss:
     hit: Tensor
 
 
-def slot_weights(num_slots: int) -> Tensor:
+def slot_weights(num_slots: int, device: torch.device | None = None) -> Tensor:
     """``exp(-(k - 1) / decay)`` of slots 1 to `num_slots`."""
-    return torch.exp(-torch.arange(num_slots) / SLOT_DECAY)
+    return torch.exp(-torch.arange(num_slots, device=device) / SLOT_DECAY)
 
 
 def head_loss(

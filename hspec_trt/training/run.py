@@ -17,16 +17,21 @@ from typing import Protocol
 
 import torch
 
+from hspec_trt.bundle import FolderKind, check_output, refusals_told
 from hspec_trt.checkpoint.target import TargetCheckpoint
-from hspec_trt.errors import DrafterError
+from hspec_trt.errors import BuildError, DrafterError
 from hspec_trt.modeling.block import BlockDrafter
-from hspec_trt.modeling.load import shared_tables, target_model
+from hspec_trt.modeling.load import EMBEDDING, shared_tables, target_model
+from hspec_trt.modeling.mamba import Mamba2Mixer, uses_kernels
 from hspec_trt.modeling.target import TargetModel
 from hspec_trt.training.cache import TeacherCache
 from hspec_trt.training.data import Conversation, held_out, read_conversations
+from hspec_trt.training.device import choose_device, prepare
 from hspec_trt.training.evaluate import Acceptance, evaluate, evaluate_groups
 from hspec_trt.training.export import export
-from hspec_trt.training.options import ShapeOptions, TrainOptions, recipe_json
+from hspec_trt.training.interrupts import held_interrupts
+from hspec_trt.training.options import ShapeOptions, TrainOptions, check_options, recipe_json
+from hspec_trt.training.start import make_model
 from hspec_trt.training.teacher import cache_key, fill_cache
 from hspec_trt.training.trainer import StepResult, Trainer
 from hspec_trt.training.types import DRAFTER_TYPES, DrafterType
@@ -34,6 +39,7 @@ from hspec_trt.training.vocab import choose_vocab, coverage
 
 STATE = "state.pt"
 LOG = "log.jsonl"
+DRAFTER = FolderKind("a drafter folder", "config.json", b'"speculators_model_type"')
 MAX_BYTES = 20_000_000
 """Size up to which a drafter may be kept in a repository."""
 
@@ -61,7 +67,8 @@ class TrainJob:
     Attributes:
         data: conversations, see `hspec_trt.training.data`.
         output: the drafter's folder.
-        work: cache, state and log.
+        work: state and log.
+        cache: states of the target; runs on the same data may share it. None is a folder in `work`.
     """
 
     target: TargetCheckpoint
@@ -71,6 +78,7 @@ class TrainJob:
     data: Path
     output: Path
     work: Path
+    cache: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -92,17 +100,28 @@ def train(job: TrainJob, report: Report, *, clock: Callable[[], float] = time.mo
 
     Raises:
         DrafterError: D200 for unusable data, D201 and D220 where the work folder belongs to another run, D222 for an
-            unknown drafter type.
+            unknown drafter type, D224 for numbers out of range, D225 where the loss is no number, D226 for a device
+            that is not there, else as the configuration of the drafter type.
+        BuildError: B001 to B005 where the output cannot be written or is not of this run.
     """
     if job.kind not in DRAFTER_TYPES:
         raise DrafterError("D222", f"drafter type {job.kind!r}", needed=", ".join(DRAFTER_TYPES))
     drafter_type = DRAFTER_TYPES[job.kind]
+    check_options(job.shape, job.options)
+    drafter_type.config(job.target.config, job.shape)
+    device = choose_device(job.options.device)
+    _check_output(job)
+    prepare(device)
     torch.manual_seed(job.options.seed)
-    conversations = _conversations(job)
-    teacher = target_model(job.target, dtype=torch.bfloat16 if job.options.bfloat16 else torch.float32)
+    text = read_text(job.data, job.options, job.target.config.vocab_size)
+    conversations = text[: job.options.max_conversations]
+    dtype = torch.bfloat16 if job.options.bfloat16 else torch.float32
+    teacher = target_model(job.target, dtype=dtype, device=device)
     cache = _teacher_cache(job, drafter_type, teacher, conversations, report)
-    parts = _split(job.options, conversations)
-    model = _new_model(job, drafter_type, teacher, [conversations[index] for index in parts[0]], report)
+    parts = split_text(job.options, conversations)
+    model = _new_model(job, drafter_type, teacher, [text[index] for index in split_text(job.options, text)[0]], report)
+    model.to(device)
+    report.note(_device_line(model))
     trainer = _trainer(job, drafter_type, model, cache, parts[0])
     report.note(_size_line(model, len(parts[0]), len(parts[1]), trainer.steps))
     finished = _loop(job, drafter_type, trainer, parts[1], report, clock)
@@ -111,35 +130,47 @@ def train(job: TrainJob, report: Report, *, clock: Callable[[], float] = time.mo
     return TrainResult(True, trainer.step, _final(job, trainer, parts[1]))
 
 
-def _conversations(job: TrainJob) -> list[Conversation]:
-    """The text in the order of the cache: shuffled, so that its first part is a fair sample."""
-    vocab_size, options = job.target.config.vocab_size, job.options
-    conversations = read_conversations(job.data, vocab_size=vocab_size, max_tokens=options.max_tokens)
-    random.Random(options.seed).shuffle(conversations)
+def _check_output(job: TrainJob) -> None:
+    """Refuse an output that cannot be made, or that no state in the work folder speaks for."""
+    with refusals_told(job.output):
+        taken = job.output.is_dir() and any(job.output.iterdir()) and not (job.work / STATE).exists()
+    if taken:
+        fix = "Choose another --output, or give the --work-dir of the run that wrote it"
+        raise BuildError("B001", f"{job.output} exists", needed="a new folder", fix=fix)
+    check_output(job.output, force=True, kind=DRAFTER)
+
+
+def read_text(data: Path, options: TrainOptions, vocab_size: int) -> list[Conversation]:
+    """All the text, shuffled, so that its first part is a fair sample."""
+    conversations = read_conversations(data, vocab_size=vocab_size, max_tokens=options.max_tokens)
+    random.Random(options.data_seed).shuffle(conversations)
     return conversations
 
 
 def _teacher_cache(
     job: TrainJob, drafter_type: DrafterType, teacher: TargetModel, conversations: list[Conversation], report: Report
 ) -> TeacherCache:
-    config = drafter_type.make_config(job.target.config, job.shape)
+    config, options = drafter_type.config(job.target.config, job.shape), job.options
     key = cache_key(
         teacher,
         conversations,
-        hidden_layers=job.options.cache_hidden_layers or config.fused_layers,
-        kv_layers=job.options.cache_kv_layers or drafter_type.kv_layers(config),
-        all_rows=drafter_type.all_rows or job.options.prompt_anchors,
+        hidden_layers=options.cache_hidden_layers or config.fused_layers,
+        kv_layers=options.cache_kv_layers or config.read_kv_layers,
+        all_rows=options.cache_all_rows or options.prompt_anchors or config.num_cache_layers > 0,
     )
-    cache = TeacherCache(job.work / "cache", key, conversations)
+    with refusals_told(job.work):
+        job.work.mkdir(parents=True, exist_ok=True)
+    cache = TeacherCache(job.cache or job.work / "cache", key, conversations)
+    cache.check_holds(config)
     total = len(conversations)
     report.cached(cache.num_done, total)
     fill_cache(cache, teacher, on_progress=lambda done: report.cached(done, total))
     return cache
 
 
-def _split(options: TrainOptions, conversations: list[Conversation]) -> tuple[list[int], list[int]]:
+def split_text(options: TrainOptions, conversations: list[Conversation]) -> tuple[list[int], list[int]]:
     """Indices to train on and to evaluate on."""
-    outside = [held_out(item, share=options.held_out, seed=options.seed) for item in conversations]
+    outside = [held_out(item, share=options.held_out, seed=options.data_seed) for item in conversations]
     train_part = [index for index, out in enumerate(outside) if not out]
     eval_part = [index for index, out in enumerate(outside) if out]
     return train_part, eval_part
@@ -148,7 +179,7 @@ def _split(options: TrainOptions, conversations: list[Conversation]) -> tuple[li
 def _new_model(
     job: TrainJob, drafter_type: DrafterType, teacher: TargetModel, text: list[Conversation], report: Report
 ) -> BlockDrafter:
-    config = drafter_type.make_config(job.target.config, job.shape)
+    config = drafter_type.config(job.target.config, job.shape)
     target_ids = torch.arange(config.vocab_size)
     if config.reduced_vocab:
         size = config.draft_vocab_size
@@ -156,7 +187,15 @@ def _new_model(
         report.note(
             f"draft vocabulary: {size} of {config.vocab_size} tokens, {coverage(text, target_ids):.1%} of the text"
         )
-    return drafter_type.make_model(config, shared_tables(target_ids, job.target), teacher.weights, job.options.seed)
+    frozen = drafter_type.frozen if job.shape.train_embedding else (*drafter_type.frozen, EMBEDDING)
+    return make_model(
+        config,
+        shared_tables(target_ids, job.target),
+        teacher.weights,
+        sources=drafter_type.sources(config, job.target.config),
+        frozen=frozen,
+        seed=job.options.seed,
+    )
 
 
 def _trainer(
@@ -168,7 +207,6 @@ def _trainer(
         indices,
         job.options,
         recipe=recipe_json(job.kind, job.shape, job.options),
-        causal=drafter_type.causal(model.drafter_config),
     )
     state = job.work / STATE
     if state.exists():
@@ -189,8 +227,9 @@ def _loop(
     saved = evaluated = clock()
     try:
         while trainer.step < trainer.steps:
-            result = trainer.train_step()
-            _log(job.work, asdict(result))
+            with held_interrupts():
+                result = trainer.train_step()
+                _log(job.work, asdict(result))
             report.stepped(result, trainer.steps)
             if clock() - saved > 60 * options.save_minutes:
                 _save(job, drafter_type, trainer)
@@ -208,8 +247,9 @@ def _loop(
 
 
 def _save(job: TrainJob, drafter_type: DrafterType, trainer: Trainer) -> None:
-    trainer.save(job.work / STATE)
-    export(job.output, drafter_type, trainer.model, job.target.config)
+    with held_interrupts(), refusals_told(job.output):
+        trainer.save(job.work / STATE)
+        export(job.output, drafter_type, trainer.model, job.target.config)
 
 
 def _final(job: TrainJob, trainer: Trainer, eval_part: list[int]) -> dict[str, Acceptance]:
@@ -231,6 +271,15 @@ def _log(work: Path, line: dict[str, object]) -> None:
         file.write(json.dumps(line) + "\n")
 
 
+def _device_line(model: BlockDrafter) -> str:
+    device = model.device
+    name = f"cuda, {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type
+    if any(isinstance(module, Mamba2Mixer) for module in model.modules()):
+        name += f"; mamba scan: {'mamba_ssm' if uses_kernels(device) else 'our own in PyTorch'}"
+    return f"device: {name}"
+
+
 def _size_line(model: BlockDrafter, num_train: int, num_eval: int, steps: int) -> str:
-    count = sum(parameter.numel() for parameter in model.parameters())
-    return f"{count / 1e6:.2f} M parameters; {num_train} conversations to train on, {num_eval} held out; {steps} steps"
+    count = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    text = f"{num_train} conversations to train on, {num_eval} held out"
+    return f"{count / 1e6:.2f} M trained parameters; {text}; {steps} steps"

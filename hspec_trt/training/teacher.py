@@ -30,7 +30,7 @@ def fingerprint_target(config: TargetConfig, weights: Mapping[str, Tensor]) -> s
         flat = weights[name].detach().reshape(-1)
         digest.update(f"{name} {tuple(weights[name].shape)}".encode())
         for end in (flat[: SAMPLED_BYTES // 4], flat[-SAMPLED_BYTES // 4 :]):
-            digest.update(end.float().numpy().tobytes())
+            digest.update(end.float().cpu().numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -106,5 +106,6 @@ def _store(cache: TeacherCache, states: TargetStates, start: int, stop: int) -> 
         rows = slice(token + first, end)
         layers = [torch.stack([states.keys[i][token:end], states.values[i][token:end]], 1) for i in key.kv_layers]
         kv = torch.stack(layers, 1) if layers else torch.empty(end - token, 0, 2, key.num_kv_heads, key.head_dim)
-        cache.write(index, CachedStates(kv.to(torch.bfloat16), hidden[rows].to(torch.bfloat16), first))
+        kept, states_kept = (part.to(torch.bfloat16).cpu() for part in (kv, hidden[rows]))
+        cache.write(index, CachedStates(kept, states_kept, first))
         token = end

@@ -117,7 +117,7 @@ def test_counts_are_those_of_what_is_kept(tmp_path: Path) -> None:
             assert answer.token_ids == cycle[2 : place + 1]
             assert (answer.finish_reason, answer.stop_reason) == ("stop_token", stop)
             drafts = answer.drafts
-            assert len(answer.logprobs) == len(answer.token_ids) == drafts.emitted
+            assert len(answer.logprobs) == len(answer.token_ids) == drafts.num_tokens
             assert drafts.emitted == sum(length * count for length, count in drafts.lengths.items())
             assert drafts.steps == sum(drafts.lengths.values())
             assert drafts.num_accepted <= drafts.emitted

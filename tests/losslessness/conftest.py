@@ -13,10 +13,14 @@ import pytest
 
 from hspec_trt.checkpoint.target import load_target
 from hspec_trt.config.build import EXTENSION_NAMES, BuildConfig, ExtensionName
+from hspec_trt.graph.step import drafts_per_step
 from hspec_trt.runtime.core import EngineCore
+from hspec_trt.runtime.detokenizer import Codec
+from hspec_trt.runtime.guided import GuideMaker
 from hspec_trt.runtime.options import SchedulerOptions
 from hspec_trt.runtime.ort_session import OrtSession
 from hspec_trt.runtime.session import Limits
+from tests.support.golden_drafters import load_case, pair_of
 from tests.support.golden_pair import hspec_pair
 from tests.support.graph_engine import ArraySource, Pair, write_engine
 from tests.support.tiny_models import t_bigram, t_rand, t_tie, write_target
@@ -70,6 +74,10 @@ def golden(case: str) -> Callable[[Path], Pair]:
     return lambda folder: hspec_pair(case)
 
 
+def golden_drafter(case: str) -> Callable[[Path], Pair]:
+    return lambda folder: pair_of(load_case(case))
+
+
 ENGINES = {
     "hspec_qwen3": Built(golden("hspec_qwen3")),
     "hspec_llama": Built(golden("hspec_llama")),
@@ -79,6 +87,10 @@ ENGINES = {
     "hspec_qwen3_k3": Built(golden("hspec_qwen3"), num_drafts=3),
     "hspec_qwen3_k1": Built(golden("hspec_qwen3"), num_drafts=1),
     "hspec_qwen3_full": Built(golden("hspec_qwen3"), extensions=EXTENSION_NAMES),
+    "dflash": Built(golden_drafter("dflash_qwen3"), extensions=EXTENSION_NAMES),
+    "dspark": Built(golden_drafter("dspark_qwen3"), extensions=EXTENSION_NAMES),
+    "peagle": Built(golden_drafter("peagle_qwen3"), extensions=EXTENSION_NAMES),
+    "eagle3": Built(golden_drafter("eagle3_qwen3"), extensions=EXTENSION_NAMES),
     "other_drafter": Built(other_drafter),
     "no_drafter": Built(lambda folder: hspec_pair("hspec_qwen3").without_drafter(), num_drafts=7),
     "t_rand_hspec": Built(with_golden_drafter),
@@ -88,7 +100,10 @@ ENGINES = {
     "t_bigram": Built(tiny(t_bigram), num_drafts=4),
     "t_tie": Built(tiny(t_tie, eps=0.0), num_drafts=4),
     "t_tie_ulp": Built(tiny(t_tie, eps=2.0**-24), num_drafts=4),
+    "t_tie_1e-3": Built(tiny(t_tie, eps=1e-3), num_drafts=4),
 }
+DRAFTERS = ("hspec_qwen3_full", "dflash", "dspark", "peagle", "eagle3")
+"""One engine for every kind of drafter, with all optional parts of the step."""
 HSPEC_ENGINES = tuple(name for name in ENGINES if name.startswith(("hspec", "other", "t_rand_hspec")))
 
 CoreFor = Callable[..., EngineCore]
@@ -107,7 +122,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., OrtSessi
         drafter = pair.drafter
         limits = Limits(
             vocab_size=pair.target.vocab_size,
-            num_drafts=built.num_drafts or (drafter.num_drafts if drafter else 0),
+            num_drafts=drafts_per_step(drafter, build),
             page_size=PAGE_SIZE,
             page_bytes=0,
             max_rows=max_rows,
@@ -115,6 +130,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., OrtSessi
             max_seq_len=MAX_SEQ_LEN,
             has_drafter=drafter is not None,
             draft_max_position=min(drafter.max_position, MAX_SEQ_LEN) if drafter else 0,
+            cache_lookahead=1 if drafter is not None and drafter.needs_next_ids else 0,
             extensions=built.extensions,
         )
         return OrtSession(graph, limits, num_threads=1, prepack=prepack)
@@ -133,11 +149,13 @@ def core_for(sessions: Callable[..., OrtSession]) -> Iterator[CoreFor]:
         eos_ids: frozenset[int] = frozenset(),
         num_pages: int = NUM_PAGES,
         draft_max_position: int | None = None,
+        decoder: Codec | None = None,
+        guides: GuideMaker | None = None,
         **session: object,
     ) -> EngineCore:
         loaded = sessions(name, **session)
         loaded.allocate(num_pages)
-        core = EngineCore(loaded, eos_ids=eos_ids, options=options)
+        core = EngineCore(loaded, eos_ids=eos_ids, decoder=decoder, guides=guides, options=options)
         if draft_max_position is not None:
             core.scheduler.table.limits = core.scheduler.limits = replace(
                 loaded.limits, draft_max_position=draft_max_position

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.runtime.core import EngineCore
 from hspec_trt.runtime.lookup import ScriptedDrafts
+from tests.support.distribution import PROMPT, TARGET, p_value
 from tests.support.sampling_reference import filtered_softmax
 from tests.unit.runtime.harness import Answer, drain
 
 from .conftest import CoreFor
-from .test_distribution import GOLDEN, PROMPT, p_value
 
 NAME = "hspec_qwen3"
 VOCAB_SIZE = 256
@@ -37,7 +37,7 @@ LOGPROB_ERROR = 1e-5
 
 @cache
 def model() -> transformers.PreTrainedModel:
-    return transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / NAME / "target", dtype=torch.float32)
+    return transformers.AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
 
 
 def logits_after(prompts: list[list[int]]) -> NDArray[np.float32]:

@@ -6,26 +6,32 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from hspec_trt.checkpoint.fields import Fields
-from hspec_trt.checkpoint.formats import dflash, dspark, eagle3, peagle
+from hspec_trt.checkpoint.formats import dflash, dspark, eagle3, hspec, peagle
 from hspec_trt.checkpoint.formats.layout import DrafterLayout, DrafterSource
 from hspec_trt.checkpoint.hf_config import read_target_config
+from hspec_trt.config.drafter import DrafterConfig
 from hspec_trt.config.drafter_options import DrafterOptions
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.dtypes import BY_NUMPY, DType
+from hspec_trt.modeling.block import SharedTables
 from tests.support.graph_engine import Pair
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 Array = NDArray[np.generic]
+Module = TypeVar("Module", bound=torch.nn.Module)
 READERS = {
     "dflash": dflash.read_speculators,
     "dspark": dspark.read_speculators,
     "eagle3": eagle3.read_speculators,
+    "mamba_attn_hybrid": hspec.read_speculators,
     "peagle": peagle.read_speculators,
 }
 
@@ -47,6 +53,9 @@ class ArrayTensor:
 
     def read(self) -> Array:
         return self.array
+
+    def read_row(self, index: int) -> Array:
+        return self.array[index]
 
 
 def sources(arrays: dict[str, Array]) -> dict[str, ArrayTensor]:
@@ -93,6 +102,23 @@ def pair_of(case: GoldenCase) -> Pair:
     layout = case.layout()
     target = load_file(target_folder(case.name) / "model.safetensors")
     return Pair(case.target, sources(target), layout.config, layout.tensors)
+
+
+def tables_of(case: GoldenCase, config: DrafterConfig) -> SharedTables:
+    """Embedding, head and map of a case's drafter."""
+    tensors = {name: torch.from_numpy(case.arrays[name]) for name in ("embed_tokens.weight", "lm_head.weight")}
+    ids = torch.arange(config.draft_vocab_size)
+    if "d2t" in case.arrays:
+        ids = ids + torch.from_numpy(case.arrays["d2t"])
+    return SharedTables(tensors["embed_tokens.weight"], tensors["lm_head.weight"], ids)
+
+
+def fill(model: Module, case: GoldenCase) -> Module:
+    """Load a case's weights into its drafter; every tensor of the case must find its place."""
+    tensors = {name: torch.from_numpy(array) for name, array in case.arrays.items()}
+    model.load_state_dict({name: tensors[name] for name in model.state_dict()})
+    assert not set(tensors) - set(model.state_dict()) - {"embed_tokens.weight", "lm_head.weight", "d2t", "t2d"}
+    return model.eval()
 
 
 def load_case(name: str) -> GoldenCase:

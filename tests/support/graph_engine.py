@@ -39,6 +39,9 @@ class ArraySource:
     def read(self) -> np.ndarray:
         return self.values
 
+    def read_row(self, index: int) -> np.ndarray:
+        return self.values[index]
+
 
 @dataclass(frozen=True)
 class Pair:

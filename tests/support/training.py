@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hspec_trt.checkpoint.target import load_target
+from hspec_trt.modeling.load import target_model
+from hspec_trt.training import run
 from hspec_trt.training.evaluate import Acceptance
 from hspec_trt.training.options import ShapeOptions, TrainOptions
 from hspec_trt.training.run import TrainJob
-from hspec_trt.training.trainer import StepResult
+from hspec_trt.training.trainer import StepResult, Trainer
+from hspec_trt.training.types import DRAFTER_TYPES
 from tests.support.golden import GOLDEN
 
 TARGET = GOLDEN / "hspec_qwen3" / "target"
@@ -30,6 +33,22 @@ SHAPE = ShapeOptions(
     mamba_n_groups=2,
     markov_rank=4,
 )
+CACHED_SHAPE = ShapeOptions(
+    mask_token_id=255,
+    fused_layers=(1, 3, 5),
+    num_layers=2,
+    intermediate_size=48,
+    block_size=5,
+    draft_vocab_size=64,
+    sliding_window=32,
+)
+SHAPES = {
+    "hspec": SHAPE,
+    "dflash": CACHED_SHAPE,
+    "dspark": replace(CACHED_SHAPE, markov_rank=4),
+    "peagle": CACHED_SHAPE,
+}
+"""A tiny shape of every drafter type."""
 OPTIONS = TrainOptions(
     steps=4,
     chunks_per_step=4,
@@ -38,6 +57,7 @@ OPTIONS = TrainOptions(
     held_out=0.25,
     eval_conversations=2,
     bfloat16=False,
+    device="cpu",
 )
 
 
@@ -54,12 +74,14 @@ def write_data(path: Path, *, rows: int = 24, seed: int = 0) -> Path:
 
 
 def make_job(
-    folder: Path, *, kind: str = "hspec", shape: ShapeOptions = SHAPE, options: TrainOptions = OPTIONS
+    folder: Path, *, kind: str = "hspec", shape: ShapeOptions | None = None, options: TrainOptions = OPTIONS
 ) -> TrainJob:
     """A job whose files all lie in `folder`."""
     folder.mkdir(exist_ok=True)
     data = write_data(folder / "data.jsonl")
-    return TrainJob(load_target(TARGET), kind, shape, options, data, folder / "drafter", folder / "work")
+    return TrainJob(
+        load_target(TARGET), kind, shape or SHAPES.get(kind, SHAPE), options, data, folder / "drafter", folder / "work"
+    )
 
 
 @dataclass
@@ -85,3 +107,14 @@ class Recorder:
 
     def evaluated(self, step: int, acceptance: Acceptance) -> None:
         self.evaluations.append(acceptance)
+
+
+def make_trainer(folder: Path, kind: str, options: TrainOptions = OPTIONS) -> Trainer:
+    """The trainer of such a job, before its first step."""
+    job, report = make_job(folder, kind=kind, options=options), Recorder()
+    drafter_type, conversations = DRAFTER_TYPES[kind], run.read_text(job.data, options, job.target.config.vocab_size)
+    teacher = target_model(job.target)
+    cache = run._teacher_cache(job, drafter_type, teacher, conversations, report)
+    part = run.split_text(options, conversations)[0]
+    model = run._new_model(job, drafter_type, teacher, [conversations[index] for index in part], report)
+    return run._trainer(job, drafter_type, model, cache, part)

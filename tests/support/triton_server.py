@@ -20,6 +20,10 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 SCRIPT = Path(__file__).parents[2] / "build_scripts" / "triton_server.py"
+CALL_SECONDS = 120.0
+START_SECONDS = 600.0
+"""The first start on a machine installs the server."""
+STOP_SECONDS = 60.0
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -59,7 +63,15 @@ class Stream:
                 return found
 
     def cancel(self) -> None:
+        """End the stream and whatever is open on it.
+
+        After a cancel, tritonclient leaves gRPC's thread waiting for the stream's next request for ever, with a call of
+        a channel that is closed; the last entry of the queue ends it.
+        """
+        stream = self._client._stream
         self._client.stop_stream(cancel_requests=True)
+        if stream is not None:
+            stream._request_queue.put(None)
 
 
 class TritonServer:
@@ -75,13 +87,16 @@ class TritonServer:
 
     @contextmanager
     def stream(self, timeout: float | None = None) -> Iterator[Stream]:
+        """A stream that ends with the block, whether its requests did or not."""
         client = self.client()
+        stream = Stream(client, timeout)
         try:
-            yield Stream(client, timeout)
+            yield stream
         finally:
+            stream.cancel()
             client.close()
 
-    def infer(self, model: str, arrays: Arrays, timeout: float | None = None) -> dict[str, np.ndarray]:
+    def infer(self, model: str, arrays: Arrays, timeout: float = CALL_SECONDS) -> dict[str, np.ndarray]:
         """One request, one response."""
         client = self.client()
         try:
@@ -91,7 +106,7 @@ class TritonServer:
             client.close()
 
     def call(self, method: str, path: str, body: object = None) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=CALL_SECONDS)
         try:
             connection.request(method, path, body if isinstance(body, str) else json.dumps(body) if body else None)
             response = connection.getresponse()
@@ -125,7 +140,7 @@ class TritonServer:
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of the one series with these labels."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=CALL_SECONDS)
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
         connection.close()
@@ -175,17 +190,31 @@ def arrays_of(*, batched: bool = True, **values: object) -> dict[str, np.ndarray
 def triton_server(repository: Path, log: Path, *options: str) -> Iterator[TritonServer]:
     """Start the server on free ports, and stop it. A machine where it cannot be installed fails here."""
     command = [sys.executable, str(SCRIPT), "start", str(repository), "--free-ports", "--json", "--log", str(log)]
-    done = subprocess.run([*command, "--", *options], check=False, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [*command, "--", *options], check=False, stdout=subprocess.PIPE, text=True, timeout=START_SECONDS
+    )
     assert done.returncode == 0, "the server did not start; its output is above"
     server = TritonServer(repository, json.loads(done.stdout), log)
+    # It stops the server as soon as its input ends: when the block does, or when this process dies.
+    guard = subprocess.Popen(
+        ["sh", "-c", 'read -r _; exec "$@"', "guard", *_stop_command(server)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         yield server
     finally:
-        stop(server)
+        guard.communicate(timeout=STOP_SECONDS)
+        assert guard.returncode == 0, "the server could not be stopped"
 
 
 def stop(server: TritonServer) -> float:
     """Stop it, unless it was; returns the seconds that it took."""
     began = time.monotonic()
-    subprocess.run([sys.executable, str(SCRIPT), "stop", str(server.pid)], check=True, capture_output=True)
+    subprocess.run(_stop_command(server), check=True, capture_output=True, timeout=STOP_SECONDS)
     return time.monotonic() - began
+
+
+def _stop_command(server: TritonServer) -> list[str]:
+    return [sys.executable, str(SCRIPT), "stop", str(server.pid)]

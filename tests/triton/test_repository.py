@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exported repository on paper: every config.pbtxt read with Triton's own protobuf, options, refusals."""
+"""The exported repository on paper (case F13): config.pbtxt read with Triton's own protobuf, options, refusals."""
 
 from __future__ import annotations
 

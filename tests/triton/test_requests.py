@@ -222,7 +222,7 @@ UNSUPPORTED = {
     "prompt_embedding_table": np.ones((2, 3), np.float16),
     "lora_task_id": np.array([7], np.uint64),
     "lora_weights": np.ones((2, 3), np.float16),
-    "guided_decoding_guide": strings("{}"),
+    "decoder_text_input": strings("x"),
     "sampling_param_best_of": i32(2),
     "lora_name": strings("x"),
 }
@@ -240,6 +240,7 @@ def test_what_cannot_be_done_is_accepted_where_it_asks_for_nothing() -> None:
         lora_task_id=np.array([0], np.uint64),
         lora_weights=np.zeros((0, 3), np.float16),
         guided_decoding_guide=strings(""),
+        guided_decoding_guide_type=strings(""),
         lora_name=strings(""),
     )
     assert ask.params == SamplingParams()

@@ -9,16 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tritonclient.utils import InferenceServerException
 
 from hspec_trt.config.build import BuildConfig
-from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.pipeline import build
 from hspec_trt.runtime.llm import LLM
 from hspec_trt.runtime.options import RuntimeOptions
-from hspec_trt.runtime.results import CompletionOutput
 from hspec_trt.serving.triton.repository import ExportOptions, export_repository
 from tests.support.smollm2 import smollm2_gguf
-from tests.support.triton_server import TritonServer, arrays_of, joined, triton_server
+from tests.support.triton_checks import active, cancelled, expected, load_variant, wait_until
+from tests.support.triton_server import TritonServer, arrays_of, joined, stop, triton_server
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +26,7 @@ DRAFTER = Path(__file__).parents[2] / "examples" / "smollm2_hspec"
 GREEDY = {"temperature": 0.0, "max_tokens": 16}
 SAMPLED = {"temperature": 0.7, "top_p": 0.9, "seed": 42, "max_tokens": 16}
 LIGHTHOUSE = "Write a short story about a lighthouse keeper."
+LONG = {"max_tokens": 400, "ignore_eos": True, "stream": True}
 EMOJI = "Repeat after me: 🌊🗼 naïve café 灯台"
 
 
@@ -55,10 +56,6 @@ def asked(reference: LLM, text: str) -> str:
     """The prompt of a conversation, as a client writes it."""
     assert reference.chat_template is not None
     return reference.chat_template.render([{"role": "user", "content": text}])
-
-
-def expected(reference: LLM, prompt: str, **options: object) -> CompletionOutput:
-    return reference.generate(prompt, SamplingParams(**options)).outputs[0]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("model", ["hspec", "ensemble"])
@@ -115,14 +112,90 @@ def test_sixteen_clients_join_and_leave(server: TritonServer, reference: LLM) ->
         assert list(pool.map(client, range(16))) == wants
 
 
-def test_closing_the_stream_frees_the_row(server: TritonServer, reference: LLM) -> None:
-    prompt = asked(reference, LIGHTHOUSE)
+def test_tensors_of_the_llmapi_model(server: TritonServer, engine: Path, reference: LLM, tmp_path: Path) -> None:
+    """Its names, without batch dimension."""
+    load_variant(server, engine, tmp_path / "r", "hspec_llmapi", interface="llmapi", kv_cache_memory=1 << 28)
+    prompt = asked(reference, EMOJI)
+    options = {f"sampling_param_{name}": value for name, value in SAMPLED.items()}
+    want = expected(reference, prompt, **SAMPLED).text
     with server.stream() as stream:
-        stream.send("hspec", arrays_of(text_input=prompt, stream=True, max_tokens=400, ignore_eos=True))
+        stream.send("hspec_llmapi", arrays_of(batched=False, text_input=prompt, streaming=True, **options))
+        chunks = stream.rest()
+    assert len(chunks) > 1
+    assert joined(chunks) == want
+    assert server.generate("hspec_llmapi", text_input=prompt, **options)["text_output"] == want
+    server.unload("hspec_llmapi")
+
+
+@pytest.mark.parametrize("how", ["closed", "deadline"])
+def test_a_client_that_gives_up_frees_its_row(how: str, server: TritonServer, reference: LLM) -> None:
+    prompt, before = asked(reference, LIGHTHOUSE), cancelled(server)
+    with server.stream(timeout=3.0 if how == "deadline" else None) as stream:
+        stream.send("hspec", arrays_of(text_input=prompt, **LONG))
         stream.next()
-        stream.cancel()
-        began = time.monotonic()
-        labels = {"model": "hspec", "request_type": "active", "instance": "0"}
-        while server.metric("nv_trt_llm_request_metrics", **labels):
-            assert time.monotonic() < began + 20
-            time.sleep(0.05)
+        if how == "closed":
+            stream.cancel()
+        else:
+            with pytest.raises(InferenceServerException, match="Deadline"):
+                while True:
+                    stream.next()
+        wait_until(lambda: cancelled(server) == before + 1 and active(server) == 0)
+
+
+def test_a_bad_request_is_told_why_and_another_goes_on(server: TritonServer, reference: LLM) -> None:
+    prompt = asked(reference, LIGHTHOUSE)
+    with server.stream() as other:
+        other.send("hspec", arrays_of(text_input=prompt, stream=True, **GREEDY))
+        for code, wrong in (
+            ("R101", {"max_tokens": 600}),
+            ("R201", {"temperature": -1.0}),
+            ("R210", {"beam_width": 4}),
+        ):
+            status, text = server.call("POST", "/v2/models/hspec/generate", {"text_input": prompt, **wrong})
+            assert (status, f"error[{code}]" in text) == (400, True), text
+        assert joined(other.rest()) == expected(reference, prompt, **GREEDY).text
+
+
+def test_metrics(server: TritonServer, reference: LLM) -> None:
+    """Of 10 requests 8 run and 2 wait; pages are in use and are given back."""
+    labels = {"model": "hspec", "instance": "0"}
+
+    def requests(kind: str) -> float:
+        return server.metric("nv_trt_llm_request_metrics", request_type=kind, **labels)
+
+    def pages(kind: str) -> float:
+        return server.metric("nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type=kind, **labels)
+
+    with server.stream() as stream:
+        for _ in range(10):
+            stream.send("hspec", arrays_of(text_input=asked(reference, LIGHTHOUSE), **LONG))
+        wait_until(lambda: [requests(kind) for kind in ("active", "scheduled", "waiting")] == [10, 8, 2])
+        assert 0 < pages("used") <= pages("max")
+    wait_until(lambda: requests("active") == requests("waiting") == pages("used") == 0)
+    assert pages("free") == pages("max")
+    assert 1 <= server.metric("hspec_mean_accepted_length", **labels) <= 8
+
+
+def test_unloading_drains_and_loading_again_serves(server: TritonServer, reference: LLM) -> None:
+    prompt = asked(reference, LIGHTHOUSE)
+    want = expected(reference, prompt, temperature=0.0, max_tokens=60).text
+    with server.stream() as stream:
+        stream.send("hspec", arrays_of(text_input=prompt, stream=True, temperature=0.0, max_tokens=60))
+        first, _ = stream.next()
+        server.unload("hspec")
+        assert joined([first, *stream.rest()]) == want
+    wait_until(lambda: not server.ready("hspec"))
+    server.load("hspec")
+    assert (
+        server.generate("hspec", text_input=prompt, **GREEDY)["text_output"]
+        == expected(reference, prompt, **GREEDY).text
+    )
+
+
+def test_shutdown_with_requests_in_flight(server: TritonServer, reference: LLM) -> None:
+    """Within 10 s. The last test of this file: its server is gone."""
+    with server.stream() as stream:
+        for _ in range(10):
+            stream.send("hspec", arrays_of(text_input=asked(reference, LIGHTHOUSE), **LONG))
+        stream.next()
+        assert stop(server) < 10

@@ -86,7 +86,7 @@ def test_other_contract_lists_every_difference(tmp_path: Path) -> None:
         native.open_library(library)
     assert [fault.code for fault in caught.value.faults] == ["L002", "L002"]
     text = str(caught.value)
-    assert "contract_version is 99" in text and "needed: 1" in text and "'0000'" in text
+    assert "contract_version is 99" in text and "needed: 1" in text and '"0000"' in text
 
 
 def test_agreeing_library_tells_its_kernels(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def test_limits_are_refused_together_before_anything_is_written(
 
 
 def test_too_many_rows_for_the_token_budget_names_the_largest_batch() -> None:
+    """Case E11."""
     target = load_target(GOLDEN / "hspec_qwen3" / "target").config
     with pytest.raises(BuildError, match=r"batch 9 x verify width 8 = 72 tokens > --max-num-tokens 64.*to 8"):
         settle_limits(BuildConfig(max_batch_size=9, max_num_tokens=64, num_drafts=7), target, None)

@@ -116,7 +116,7 @@ def read_mask_token(source: DrafterSource, stated: int | None, vocab_size: int, 
     if token in source.target.eos_token_ids:
         source.warnings.append(f"warning[D121] mask_token_id {token} is also an end token of the target")
     if embedding is not None and embedding.dtype.is_float and not own_vector:
-        norm = float(np.linalg.norm(embedding.read()[token].astype(np.float32)))
+        norm = float(np.linalg.norm(embedding.read_row(token).astype(np.float32)))
         if norm < _DEAD_NORM:
             source.warnings.append(f"warning[D121] embedding row {token} (mask) has norm {norm:.1e}")
     return token

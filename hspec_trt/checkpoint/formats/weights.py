@@ -49,6 +49,11 @@ class _Renamed:
         """The values."""
         return self.source.read().reshape(self.shape)
 
+    def read_row(self, index: int) -> NDArray[np.generic]:
+        """One row of the values."""
+        row: NDArray[np.generic] = self.read()[index]
+        return row
+
 
 def rename(
     source: DrafterSource, names: Mapping[str, str], *, shapes: Mapping[str, tuple[int, ...]] | None = None

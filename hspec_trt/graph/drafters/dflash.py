@@ -10,7 +10,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from hspec_trt.config.drafters_block import DFlashConfig
-from hspec_trt.contract import ANCHOR_WINDOW_ATTENTION, APPEND_KV, SHARED_KV_ATTENTION, kv_pages, kv_pages_out
+from hspec_trt.contract import APPEND_KV, kv_pages, kv_pages_out
 from hspec_trt.graph.drafters.frame import DraftContext, DraftOutputs, Pages
 from hspec_trt.graph.drafters.fusion import fuse, raw_states
 from hspec_trt.graph.drafters.heads import block_embeddings, draft_logits, draw_block
@@ -123,10 +123,9 @@ class BlockPass:
 
     def _attention(self, layer: int, x: ir.Value) -> ir.Value:
         config, s, step = self.config, self.s, self.step
-        training = step.build.draft_window == "training"
         counts = {"q": config.num_heads, "k": config.num_kv_heads, "v": config.num_kv_heads}
         (mixed,) = s.custom(
-            ANCHOR_WINDOW_ATTENTION if training else SHARED_KV_ATTENTION,
+            step.block_attention,
             *(self._blocked(_heads(s, config, layer, which, x, self.lines), n) for which, n in counts.items()),
             self.pages[layer],
             step.page_table,

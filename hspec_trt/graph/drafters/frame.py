@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from hspec_trt.config.build import BuildConfig
 from hspec_trt.config.target import TargetConfig
+from hspec_trt.contract import ANCHOR_WINDOW_ATTENTION, SHARED_KV_ATTENTION, OpSpec
 from hspec_trt.graph.layers import Scope
 from hspec_trt.graph.rows import PackedRows
 from hspec_trt.graph.target import TargetStates
@@ -56,6 +57,11 @@ class DraftContext:
     def num_rows(self) -> ir.Value:
         """D as int64 [1]."""
         return self.scope.builder.dim(self.draft_rows, 0)
+
+    @property
+    def block_attention(self) -> OpSpec:
+        """Attention of a block over pages, with the edge of the window that `BuildConfig.draft_window` names."""
+        return ANCHOR_WINDOW_ATTENTION if self.build.draft_window == "training" else SHARED_KV_ATTENTION
 
     def draw(self, logits: ir.Value, token_ids: ir.Value, slot: int) -> ir.Value:
         """Target ids int32 [D] drawn for position p + slot with the noise that verification will use there.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from hspec_trt.config.drafter import HSpecConfig
-from hspec_trt.contract import MAMBA2_BLOCK_SCAN, SHARED_KV_ATTENTION
+from hspec_trt.contract import MAMBA2_BLOCK_SCAN
 from hspec_trt.dtypes import FLOAT32
 from hspec_trt.graph.drafters.frame import DraftContext, DraftOutputs, Pages
 from hspec_trt.graph.drafters.heads import block_embeddings, draft_logits, draw_block
@@ -156,7 +156,7 @@ class _Pass:
         attn = f"{prefix}.self_attn"
         window = config.attn_windows[index]
         (mixed,) = s.custom(
-            SHARED_KV_ATTENTION,
+            self.step.block_attention,
             self._rotated(normed, attn, "q", config.num_heads),
             self._rotated(normed, attn, "k", config.num_kv_heads),
             self._blocked(linear(s, normed, f"{attn}.v_proj"), config.num_kv_heads, config.head_dim),

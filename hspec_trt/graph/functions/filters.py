@@ -94,18 +94,25 @@ class _Finder:
             wanted: float32 [K, 1].
         """
         low = g.op("Expand", g.f32(FILTER_FLOOR), g.op("Shape", wanted))
-        width = g.f32(-FILTER_FLOOR)
+        parts, width = self._search.parts, -FILTER_FLOOR
 
-        def narrowed(inner: Builder, low: ir.Value, width: ir.Value) -> list[ir.Value]:
-            part = inner.op("Div", width, inner.f32(float(self._search.parts)))
-            steps = inner.op("Mul", part, inner.f32([list(range(1, self._search.parts))]))
+        def narrowed(inner: Builder, low: ir.Value, part: ir.Value, steps: ir.Value) -> ir.Value:
             enough = self._enough(inner, weight, wanted, inner.op("Add", low, steps))
-            return [inner.op("Add", low, inner.op("Mul", enough, part)), part]
+            return inner.op("Add", low, inner.op("Mul", enough, part))
 
         if self._branches:
-            return g.loop(self._search.rounds, [low, width], lambda inner, state: narrowed(inner, *state))[0]
+
+            def narrowed_again(inner: Builder, low: ir.Value, width: ir.Value) -> list[ir.Value]:
+                part = inner.op("Div", width, inner.f32(float(parts)))
+                steps = inner.op("Mul", part, inner.f32([list(range(1, parts))]))
+                return [narrowed(inner, low, part, steps), part]
+
+            state = [low, g.f32(width)]
+            return g.loop(self._search.rounds, state, lambda inner, state: narrowed_again(inner, *state))[0]
         for _ in range(self._search.rounds):
-            low, width = narrowed(g, low, width)
+            width /= parts
+            steps = g.f32([[width * step for step in range(1, parts)]])
+            low = narrowed(g, low, g.f32(width), steps)
         return low
 
     def _enough(self, g: Builder, weight: ir.Value, wanted: ir.Value, levels: ir.Value) -> ir.Value:

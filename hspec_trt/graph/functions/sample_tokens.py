@@ -17,6 +17,7 @@ from hspec_trt.graph.builder import Builder
 from hspec_trt.graph.functions.common import OpFunction
 from hspec_trt.graph.functions.filters import BISECTION, BY_QUARTERS, Filters
 from hspec_trt.graph.functions.noise import NOISE_SPAN, gumbel_noise, row_keys
+from hspec_trt.graph.functions.normalize import normalized
 
 FLOAT_MAX = 3e38
 EXCLUDED = -3e38
@@ -31,9 +32,7 @@ def sample_tokens(*, branches: bool) -> ir.Function:
     """
     f = OpFunction(SAMPLE_TOKENS)
     g, logits = f.builder, f["logits"]
-    shifted = g.op("Sub", logits, g.reduce("ReduceMax", logits, 1))  # [K, V]
-    # ReduceLogSumExp is slower than these three nodes in ONNX Runtime.
-    normalizer = g.op("Log", g.reduce("ReduceSum", g.op("Exp", shifted), 1))
+    shifted, normalizer = normalized(g, logits, precise=branches)
     # False for NaN too, since no comparison with NaN holds.
     finite = g.op("LessOrEqual", g.reduce("ReduceL1", logits, 1, keepdims=False), g.f32(FLOAT_MAX))
 

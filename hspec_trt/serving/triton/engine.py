@@ -16,9 +16,7 @@ from typing import Final
 from hspec_trt.bundle import EngineFolder, open_engine
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.errors import HspecError, LoadError, RequestError
-from hspec_trt.runtime.chat import ChatTemplate
-from hspec_trt.runtime.core import EngineCore
-from hspec_trt.runtime.loading import MemoryTable, load_session
+from hspec_trt.runtime.engine import make_engine
 from hspec_trt.runtime.options import RuntimeOptions, SchedulerOptions
 from hspec_trt.runtime.request import Sequence as RunningSequence
 from hspec_trt.runtime.request import Sink
@@ -33,7 +31,6 @@ from hspec_trt.serving.triton.tensors import Array
 MAX_FAILED_STEPS: Final = 3
 """Steps that may fail one after the other before the session counts as dead: a GPU in a fault stays in it."""
 _TOKENIZER: Final = "tokenizer.json"
-_CHAT_FILES: Final = ("tokenizer_config.json", "chat_template.jinja")
 
 
 class WatchedSession:
@@ -133,21 +130,18 @@ class ServedEngine:
 
     def __init__(self, folder: EngineFolder, parameters: ServedParameters) -> None:
         self.folder = folder
-        self.tokenizer = load_tokenizer(folder)
-        files = {name: data for name in _CHAT_FILES if (data := folder.text(name)) is not None}
-        self._chat_template = ChatTemplate.from_files(files)
-        loaded = load_session(folder, runtime_options(parameters))
-        self.memory: MemoryTable = loaded.memory
-        self._session = WatchedSession(loaded.session)
-        self.core = EngineCore(
-            self._session,
-            eos_ids=frozenset(folder.manifest.target.eos_token_ids),
-            decoder=self.tokenizer,
-            options=runtime_options(parameters).scheduler,
-        )
+        folder.file(_TOKENIZER)  # refused before the weights are read
+        engine = make_engine(folder, runtime_options(parameters), around=self._watched)
+        assert engine.tokenizer is not None
+        self.tokenizer: Tokenizer = engine.tokenizer
+        self._chat_template, self.memory, self.core = engine.chat_template, engine.memory, engine.core
         self._worker = EngineWorker(self.core)
         self._probe: RunningSequence | None = None
-        self.limits = loaded.session.limits
+        self.limits = self._session.limits
+
+    def _watched(self, session: Session) -> Session:
+        self._session = WatchedSession(session)
+        return self._session
 
     @property
     def failure(self) -> HspecError | None:

@@ -91,8 +91,8 @@ _OPTIONS: Final = (
     _refused("lora_task_id", "UINT64", 0),
     _refused_tensor("lora_weights", "FP16", ANY, ANY),
     _refused_tensor("lora_config", "INT32", ANY, 3),
-    _refused_tensor("guided_decoding_guide_type", "STRING", 1),
-    _refused_tensor("guided_decoding_guide", "STRING", 1),
+    Input(_many("guided_decoding_guide_type", "STRING", 1, ragged=True), Use.SPECIAL),
+    Input(_many("guided_decoding_guide", "STRING", 1, ragged=True), Use.SPECIAL),
 )
 """What the ensemble and tensorrt_llm have in common."""
 

@@ -58,7 +58,7 @@ def _context_rows(engine: ServedEngine) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def _memory(engine: ServedEngine) -> Values:
     memory, on_cpu = engine.memory, engine.folder.manifest.backend == "onnxruntime"
-    total = memory.weights + memory.prepacked + memory.pages
+    total = memory.weights + memory.pages
     return {"cpu": total if on_cpu else 0, "gpu": 0 if on_cpu else total, "pinned": 0}
 
 

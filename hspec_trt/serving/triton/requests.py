@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hspec_trt.config.sampling import SamplingParams
+from hspec_trt.config.sampling import GuidedDecodingParams, SamplingParams
 from hspec_trt.errors import Faults, RequestError
 from hspec_trt.runtime.chat import Message
 from hspec_trt.serving.triton import values
@@ -21,6 +21,14 @@ from hspec_trt.serving.triton.inputs import Input, Use
 from hspec_trt.serving.triton.tensors import Array
 
 _NO_END: Final = -1
+_ANY_JSON: Final = "json"
+_GUIDES: Final[dict[str, Callable[[str], GuidedDecodingParams]]] = {
+    _ANY_JSON: lambda _: GuidedDecodingParams(json_object=True),
+    "json_schema": lambda guide: GuidedDecodingParams(json=guide),
+    "regex": lambda guide: GuidedDecodingParams(regex=guide),
+    "ebnf_grammar": lambda guide: GuidedDecodingParams(grammar=guide),
+}
+"""TensorRT-LLM's types of guides."""
 Encode = Callable[[str], Sequence[int]]
 """Text to token ids, without a begin token."""
 DecodeWord = Callable[[Sequence[int]], str]
@@ -123,10 +131,9 @@ def _read_prompt(lines: Mapping[str, Array], reading: Reading) -> Ask:
             elif spec.use is Use.RESPONSE:
                 _set(response, spec, _read_value(spec, line))
     ask = Ask(None, (), SamplingParams(), ResponseOptions())
-    with faults.collect():
-        _apply_end_id(sampling, lines)
-        _apply_words(sampling, lines, reading)
-        _apply_bias(sampling, lines, reading)
+    for apply in (_apply_end_id, _apply_words, _apply_bias, _apply_guide):
+        with faults.collect():
+            apply(sampling, lines, reading)
     with faults.collect():
         params, options = SamplingParams(**_as_here(sampling)), ResponseOptions(**response)
         ask = _read_prompt_itself(lines, params, options)
@@ -163,7 +170,7 @@ def _as_here(sampling: dict[str, Any]) -> dict[str, Any]:
     return sampling
 
 
-def _apply_end_id(sampling: dict[str, Any], lines: Mapping[str, Array]) -> None:
+def _apply_end_id(sampling: dict[str, Any], lines: Mapping[str, Array], _: Reading) -> None:
     line = lines.get("end_id")
     if line is None:
         return
@@ -212,6 +219,23 @@ def _bias_words(lines: Mapping[str, Array]) -> list[tuple[str, float]]:
         found = f"embedding_bias_words has {len(texts)} words, embedding_bias_weights {len(numbers)} weights"
         raise RequestError("R422", found, needed="one weight for each word")
     return [(text[0], number) for text, number in zip(texts, numbers, strict=False) if text]
+
+
+def _apply_guide(sampling: dict[str, Any], lines: Mapping[str, Array], _: Reading) -> None:
+    kind, guide = (_optional_text(name, lines) for name in ("guided_decoding_guide_type", "guided_decoding_guide"))
+    if not kind and not guide:
+        return
+    if kind not in _GUIDES:
+        needed = f"one of {', '.join(_GUIDES)}"
+        raise RequestError("R220", f"guided_decoding_guide_type is {kind!r}", needed=needed)
+    if bool(guide) == (kind == _ANY_JSON):
+        needed = "no guided_decoding_guide: any JSON object fits" if guide else "a guided_decoding_guide"
+        raise RequestError("R220", f"guided_decoding_guide_type is {kind!r}", needed=needed)
+    sampling["guided_decoding"] = _GUIDES[kind](guide)
+
+
+def _optional_text(name: str, lines: Mapping[str, Array]) -> str:
+    return str(values.scalar(name, "STRING", lines[name])) if name in lines else ""
 
 
 def _read_prompt_itself(lines: Mapping[str, Array], params: SamplingParams, response: ResponseOptions) -> Ask:

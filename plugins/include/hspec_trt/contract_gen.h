@@ -34,6 +34,14 @@ struct OpSpec {
     Attribute const* attributes;
 };
 
+// Inputs and outputs of a step that an engine may be built with.
+struct ExtensionSpec {
+    char const* name;
+    int32_t numInputs;
+    int32_t numOutputs;
+    Operand const* operands;  // inputs, then outputs
+};
+
 constexpr int32_t kContractVersion = 1;
 constexpr char const* kOpDomain = "hspec_trt";
 constexpr char const* kPluginVersion = "1";
@@ -47,6 +55,7 @@ constexpr int64_t kNoiseC2 = 1103515245;
 constexpr int64_t kNoiseC3 = 826366247;
 constexpr double kNoiseUnit = 1.1920928955078125e-07;
 constexpr float kFilterFloor = -40.0F;
+constexpr int32_t kMaxTopLogprobs = 20;
 
 // Engine inputs and outputs; dims name the sizes of one step (see contract.py).
 constexpr Operand kStepInputs[] = {
@@ -71,6 +80,41 @@ constexpr Operand kStepOutputs[] = {
     {"emitted_logprobs", Type::kFloat32, "R G+1", -1},  // log-probability under the target's raw distribution
     {"draft_ids", Type::kInt32, "D G", -1},  // drafts for the next step, one line per entry of draft_rows
     {"finite", Type::kBool, "R", -1},  // false where a verify row had a non-finite logit
+};
+
+// token that follows the row's last one where it is known (mid-prefill), else any id
+constexpr Operand kNextIds = {"next_ids", Type::kInt32, "R", -1};
+// chance that each draft is accepted, given that those before it are
+constexpr Operand kDraftConfidence = {"draft_confidence", Type::kFloat32, "D G", -1};
+
+constexpr Operand kLogitEditsTensors[] = {
+    {"edit_rows", Type::kInt32, "E", -1},  // entry of verify_rows; a pair of row and token stands once
+    {"edit_ids", Type::kInt32, "E", -1},  // token id
+    {"edit_scales", Type::kFloat32, "E", -1},  // divides a positive logit, multiplies a negative one
+    {"edit_biases", Type::kFloat32, "E", -1},  // added after the scale
+};
+
+constexpr Operand kTokenMasksTensors[] = {
+    {"mask_rows", Type::kInt32, "L", -1},  // entry of verify_rows, each once
+    {"token_masks", Type::kBool, "L V", -1},  // false: the token cannot be drawn
+};
+
+constexpr Operand kTopLogprobsTensors[] = {
+    {"top_rows", Type::kInt32, "J", -1},  // entry of verify_rows
+    {"top_ids", Type::kInt32, "J C", -1},  // most likely tokens of the raw distribution, best first
+    {"top_logprobs", Type::kFloat32, "J C", -1},  // their log-probabilities
+};
+
+constexpr Operand kFeedbackTensors[] = {
+    {"next_input_ids", Type::kInt32, "D G+1", -1},  // the row's last emitted token, then its drafts
+    {"next_context_lens", Type::kInt32, "R", -1},  // context_lens after this step
+};
+
+constexpr ExtensionSpec kExtensions[] = {
+    {"logit_edits", 4, 0, kLogitEditsTensors},
+    {"token_masks", 2, 0, kTokenMasksTensors},
+    {"top_logprobs", 1, 2, kTopLogprobsTensors},
+    {"feedback", 0, 2, kFeedbackTensors},
 };
 
 // Page pools are named by these prefixes and the layer number.

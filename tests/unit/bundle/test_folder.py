@@ -7,69 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hspec_trt.bundle import Manifest, new_folder, open_engine, record_file
+from hspec_trt.bundle import Manifest, new_folder, open_engine
 from hspec_trt.bundle.folder import SAMPLE_BLOCK_BYTES, SAMPLE_BLOCKS
 from hspec_trt.bundle.manifest import MANIFEST_FILE
-from hspec_trt.config.build import EngineLimits
 from hspec_trt.config.drafter import HSpecConfig
-from hspec_trt.config.rope import RopeConfig
-from hspec_trt.config.target import TargetConfig
 from hspec_trt.errors import BuildError, HspecError, LoadError
-
-TARGET = TargetConfig(
-    family="llama",
-    vocab_size=61,
-    embedding_rows=64,
-    hidden_size=64,
-    intermediate_size=128,
-    num_layers=4,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    rms_norm_eps=1e-5,
-    rope=RopeConfig(rope_type="llama3", factor=8.0, original_max_position=32),
-    max_position=256,
-    eos_token_ids=(2, 3),
-)
-DRAFTER = HSpecConfig(
-    kind="hspec",
-    vocab_size=61,
-    draft_vocab_size=40,
-    hidden_size=64,
-    intermediate_size=128,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    rms_norm_eps=1e-5,
-    rope=RopeConfig(),
-    block_size=8,
-    num_drafts=7,
-    mask_token_id=60,
-    fused_layers=(1, 3),
-    max_position=256,
-    block_pattern=("mamba", "attention", "mlp"),
-    attn_kv_layers=(2,),
-    attn_windows=(12,),
-)
-MANIFEST = Manifest(
-    backend="onnxruntime",
-    dtype="float32",
-    target=TARGET,
-    drafter=DRAFTER,
-    limits=EngineLimits(4, 128, 64, 16, 7),
-    ops=("PagedAttention",),
-    artifacts=(),
-    files={},
-    notes=("lm_head: taken from the target",),
-)
-
-
-def write_engine(output: Path, files: dict[str, bytes], *, force: bool = False) -> None:
-    with new_folder(output, force=force) as folder:
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-        records = {name: record_file(folder / name) for name in files}
-        (folder / MANIFEST_FILE).write_bytes(replace(MANIFEST, files=records).to_json())
+from tests.support.engine_folders import DRAFTER, MANIFEST, write_engine
 
 
 @pytest.mark.parametrize("drafter", [DRAFTER, None])
@@ -82,10 +25,10 @@ def test_manifest_round_trip(drafter: HSpecConfig | None) -> None:
     ("change", "code", "text"),
     [
         ({"format_version": 2}, "L004", "format_version is 2; needed: 1"),
-        ({"contract_version": None}, "L004", "contract_version is None"),
+        ({"contract_version": None}, "L004", "contract_version is null"),
         ({"surprise": 1}, "L003", "surprise"),
         ({"dtype": 3}, "L003", "dtype"),
-        ({"drafter": {"kind": "magic"}}, "L003", "magic"),
+        ({"drafter": {"kind": "magic"}}, "L003", "drafter: the kind is not one of hspec"),
         ({"limits": {"max_batch_size": "many"}}, "L003", "limits"),
     ],
 )
@@ -108,6 +51,7 @@ def test_what_was_written_opens(tmp_path: Path) -> None:
     engine = open_engine(tmp_path / "e", whole=True)
     assert engine.text("tokenizer.json") == b"{}"
     assert engine.text("missing.json") is None
+    assert engine.path.stat().st_mode & 0o777 == 0o755  # a server runs as another user
     assert sorted(path.name for path in tmp_path.iterdir()) == ["e"]
 
 
@@ -122,6 +66,45 @@ def test_an_existing_folder_needs_force_and_survives_a_failed_build(tmp_path: Pa
     write_engine(tmp_path / "e", {"graph.onnx": b"new"}, force=True)
     assert open_engine(tmp_path / "e").file("graph.onnx").read_bytes() == b"new"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["e"]
+
+
+def test_a_replacement_that_fails_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_engine(tmp_path / "e", {"graph.onnx": b"old"})
+    rename = Path.rename
+
+    def failing(path: Path, target: Path) -> Path:
+        if path.suffix == ".partial":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(BuildError, match=r"B005.*Input/output error"):
+        write_engine(tmp_path / "e", {"graph.onnx": b"new"}, force=True)
+    assert open_engine(tmp_path / "e").file("graph.onnx").read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["e"]
+
+
+@pytest.mark.parametrize(("force", "code"), [(False, "B001"), (True, "B002")])
+def test_what_came_to_the_place_meanwhile_stays(force: bool, code: str, tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=code), new_folder(tmp_path / "e", force=force):
+        (tmp_path / "e").mkdir()
+        (tmp_path / "e" / "letter.txt").write_text("dear")
+    assert (tmp_path / "e" / "letter.txt").read_text() == "dear"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["e"]
+
+
+def test_leftovers_go_with_the_next_folder_but_never_one_being_written(tmp_path: Path) -> None:
+    abandoned, foreign = tmp_path / ".e.12345678.partial", tmp_path / ".other.e.12345678.partial"
+    for leftover in (abandoned, foreign):
+        leftover.mkdir()
+        (leftover / "graph.onnx").write_bytes(b"half")
+    with new_folder(tmp_path / "e", force=True) as slow:
+        (slow / "graph.onnx").write_bytes(b"slow")
+        assert not abandoned.exists()
+        write_engine(tmp_path / "e", {"graph.onnx": b"fast"})
+        assert (slow / "graph.onnx").read_bytes() == b"slow"
+    assert (tmp_path / "e" / "graph.onnx").read_bytes() == b"slow"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [foreign.name, "e"]
 
 
 def test_force_never_replaces_what_is_not_an_engine(tmp_path: Path) -> None:
@@ -181,11 +164,24 @@ def test_large_files_are_sampled_on_load_and_hashed_whole_on_demand(tmp_path: Pa
         open_engine(tmp_path / "e")
 
 
-def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:
+def test_a_file_of_another_length_is_told_by_its_length(tmp_path: Path) -> None:
+    """Zeros more or less leave every sampled block as it was."""
+    size = 2 * SAMPLE_BLOCKS * SAMPLE_BLOCK_BYTES
+    write_engine(tmp_path / "e", {"weights.safetensors": bytes(size)})
+    for wrong in (size - 1, size + 1):
+        os.truncate(tmp_path / "e" / "weights.safetensors", wrong)
+        with pytest.raises(LoadError, match=f"has {wrong} bytes; needed: {size}"):
+            open_engine(tmp_path / "e")
+
+
+@pytest.mark.parametrize("name", ["../outside", "{}/outside", "inner/b", "..", ".", "a\0b"])
+def test_a_manifest_cannot_name_files_elsewhere(name: str, tmp_path: Path) -> None:
     write_engine(tmp_path / "e", {"a": b"aaaa"})
-    (tmp_path / "outside").write_bytes(b"secret")
+    (tmp_path / "e" / "inner").mkdir()
+    for place in (tmp_path / "outside", tmp_path / "e" / "inner" / "b"):
+        place.write_bytes(b"aaaa")
     plain = json.loads((tmp_path / "e" / MANIFEST_FILE).read_bytes())
-    plain["files"] = {"../outside": plain["files"]["a"]}
+    plain["files"] = {name.format(tmp_path): plain["files"]["a"]}
     (tmp_path / "e" / MANIFEST_FILE).write_text(json.dumps(plain))
     with pytest.raises(LoadError, match="plain file names"):
         open_engine(tmp_path / "e")

@@ -8,6 +8,7 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -91,6 +92,7 @@ def test_everything_that_does_not_fit_is_one_report(tmp_path: Path) -> None:
 
 
 def test_missing_and_unused_weights(tmp_path: Path) -> None:
+    """Case A7, of a drafter."""
     odd = {"layers.0.ssm.D": DROP, "layers.1.mlp.up_proj.weight": DROP, "layers.1.mlp.up.weight": np.zeros((128, 64))}
     text = report(write_drafter(tmp_path / "d", tensors=odd))  # type: ignore[arg-type]
     assert "2 weights have no source: layers.0.ssm.D, layers.1.mlp.up_proj.weight" in text
@@ -100,12 +102,30 @@ def test_missing_and_unused_weights(tmp_path: Path) -> None:
 
 
 def test_weight_types(tmp_path: Path) -> None:
-    """Float kinds may mix, which is told; a map of ids must be whole numbers."""
+    """Case A22: float kinds may mix, which is told; a map of ids must be whole numbers, a weight must not."""
     norm = np.ones(64, np.float16)
     drafter = opened(write_drafter(tmp_path / "d", tensors={"norm.weight": norm}))
     assert any("several types" in note and "1 float16" in note for note in drafter.notes)
-    d2t = _stored("d2t").astype(np.float32)
-    assert codes(write_drafter(tmp_path / "e", tensors={"d2t": d2t})) == ["D112"]
+    for number, dtype in enumerate((np.float32, ml_dtypes.bfloat16)):
+        d2t = _stored("d2t").astype(dtype)
+        assert codes(write_drafter(tmp_path / f"e{number}", tensors={"d2t": d2t})) == ["D112"]
+    whole = _stored("norm.weight").astype(np.int64)
+    assert codes(write_drafter(tmp_path / "f", tensors={"norm.weight": whole})) == ["C025"]
+
+
+def test_the_vocabulary_must_be_stated(tmp_path: Path) -> None:
+    """Case A16: a drafter whose configuration does not say for how many tokens it was trained, or says 0."""
+    unknown = write_drafter(tmp_path / "d", transformer_layer_config__vocab_size=DROP)
+    assert codes(unknown)[0] == "C033"
+    assert codes(write_drafter(tmp_path / "e", transformer_layer_config__vocab_size=0))[0] == "C032"
+
+
+def test_fusion_width(tmp_path: Path) -> None:
+    """Case A11: one wrong tensor; the configuration that is wrong is in test_drafter_hspec."""
+    fc = _stored("fc.weight")[:, :128].copy()
+    text = report(write_drafter(tmp_path / "d", tensors={"fc.weight": fc}))
+    assert "fc.weight expects 2 fused states (128 = 2 x 64), the layer ids give 3: [1, 3, 5]" in text
+    assert "error[D102]" in text
 
 
 def _stored(name: str) -> np.ndarray:
@@ -171,6 +191,7 @@ def _with_tokenizer(target: TargetCheckpoint, data: bytes) -> TargetCheckpoint:
 
 
 def test_tokenizers_are_compared_token_by_token(tmp_path: Path) -> None:
+    """Case A17."""
     folder = write_drafter(tmp_path / "d")
     target = _with_tokenizer(golden_target(), _tokenizer("a", "b", "c"))
     assert load_drafter(folder, target).config.kind == "hspec"

@@ -140,6 +140,7 @@ def test_refused(tmp_path: Path, code: str, keys: dict[str, object]) -> None:
 
 
 def test_messages_name_field_value_and_range(tmp_path: Path) -> None:
+    """Cases A11 and A19, in words."""
     text = report(write_drafter(tmp_path / "a", latent_fusion_layer_ids=[1, 3, 48]))
     assert "latent_fusion_layer_ids: 48 is out of range for a 6-layer target; needed: 0..5" in text
     assert "(convention: input of layer)" in text
@@ -158,6 +159,7 @@ def test_the_users_answers_win(tmp_path: Path) -> None:
 
 
 def test_an_end_token_as_mask_is_warned_of(tmp_path: Path) -> None:
+    """Case A19, the last of four."""
     drafter = opened(write_drafter(tmp_path / "d", mask_token_id=2))
     assert drafter.warnings == ("warning[D121] mask_token_id 2 is also an end token of the target",)
 

@@ -53,6 +53,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     "shard", ["../other/x.safetensors", "{absolute}", "a/../../other/x.safetensors", "a\\..\\x", ""]
 )
 def test_index_that_leaves_the_folder(sharded: Path, opened: list[Path], shard: str) -> None:
+    """Case A1."""
     outside = sharded.parent / "other" / "x.safetensors"
     outside.parent.mkdir()
     shutil.copy(sharded / SECOND, outside)
@@ -64,6 +65,7 @@ def test_index_that_leaves_the_folder(sharded: Path, opened: list[Path], shard: 
 
 
 def test_link_out_of_the_folder(sharded: Path, opened: list[Path]) -> None:
+    """Case A1, by a symbolic link."""
     outside = sharded.parent / "x.safetensors"
     shutil.move(sharded / SECOND, outside)
     (sharded / SECOND).symlink_to(outside)

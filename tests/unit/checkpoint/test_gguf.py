@@ -46,6 +46,8 @@ def test_values_are_decoded(tmp_path: Path, quant: str) -> None:
         values = opened.tensors[name].read()
         assert values.dtype == opened.tensors[name].dtype.numpy
         np.testing.assert_array_equal(values, as_stored(weights[name], quant), err_msg=name)
+        for row in (0, 17, len(values) - 1):
+            np.testing.assert_array_equal(opened.tensors[name].read_row(row), values[row], err_msg=name)
     query = opened.tensors["model.layers.1.self_attn.q_proj.weight"].read()
     expected = as_stored(weights["model.layers.1.self_attn.q_proj.weight"], quant)
     np.testing.assert_array_equal(query, expected)

@@ -81,6 +81,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("changes", "code", "text"), REFUSED, ids=[f"{row[1]} {row[2][:50]}" for row in REFUSED])
 def test_field_that_is_refused(folder: Path, changes: dict[str, Any], code: str, text: str) -> None:
+    """Cases A13 (heads) and A14 (bounds)."""
     edit_config(folder, **changes)
     report = report_of(lambda: load_target(folder))
     assert f"error[{code}]" in report and text in report and "config.json" in report
@@ -114,6 +115,7 @@ FILES = {
 @pytest.mark.parametrize("data", FILES.values(), ids=FILES)
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
 def test_file_that_is_not_plain_json(folder: Path, name: str, data: bytes) -> None:
+    """Case A14: nesting, size, duplicate keys."""
     (folder / name).write_bytes(data)
     report = report_of(lambda: load_target(folder))
     assert report.startswith("error[C011]") and name in report and len(report) < 300

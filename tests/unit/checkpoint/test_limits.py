@@ -13,7 +13,7 @@ from hspec_trt.checkpoint.target import load_target
 from tests.support.limited import load_limited
 from tests.support.safetensors_writer import assemble
 from tests.support.tiny_gguf import write_gguf
-from tests.support.tiny_models import TinyTarget, edit_config, write_target
+from tests.support.tiny_models import DROP, TinyTarget, edit_config, write_target
 
 HEADER_LIMIT, CONFIG_LIMIT = 256, 512  # mebibytes
 SECONDS = 1.0
@@ -48,6 +48,12 @@ CASES: dict[str, tuple[Callable[[Path], object], str, int]] = {
     "vocabulary 10^12": (_config(vocab_size=10**12), "C032", CONFIG_LIMIT),
     "vocabulary -1": (_config(vocab_size=-1), "C032", CONFIG_LIMIT),
     "positions 2^62": (_config(max_position_embeddings=1 << 62), "C032", CONFIG_LIMIT),
+    "heads 0": (_config(num_attention_heads=0), "C032", CONFIG_LIMIT),
+    "7 heads of 64 channels": (_config(num_attention_heads=7, head_dim=DROP), "C030", CONFIG_LIMIT),
+    "epsilon 0": (_config(rms_norm_eps=0), "C032", CONFIG_LIMIT),
+    "epsilon NaN": (_config(rms_norm_eps=float("nan")), "C032", CONFIG_LIMIT),
+    "epsilon a string": (_config(rms_norm_eps="1e-5"), "C031", CONFIG_LIMIT),
+    "duplicate keys": (_bytes("config.json", b'{"vocab_size": 61, "vocab_size": 62}'), "C011", CONFIG_LIMIT),
     "layers at the bound": (_config(num_hidden_layers=1024), "C020", CONFIG_LIMIT),
     "config of 10 MB nesting": (_bytes("config.json", b"[" * 10_000_000), "C011", CONFIG_LIMIT),
     "config of 10 MB objects": (_bytes("config.json", b'{"a":' * 2_000_000), "C011", CONFIG_LIMIT),
@@ -67,6 +73,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str, int]] = {
 
 @pytest.mark.parametrize(("damage", "code", "mebibytes"), CASES.values(), ids=CASES)
 def test_folder_is_refused_cheaply(folder: Path, damage: Callable[[Path], object], code: str, mebibytes: int) -> None:
+    """Cases A5, A13 and A14: exit code 2 within a second, under an address limit."""
     damage(folder)
     outcome = load_limited(folder, mebibytes)
     assert outcome.report.startswith(f"error[{code}]"), outcome.report

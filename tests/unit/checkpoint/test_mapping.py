@@ -75,6 +75,7 @@ DAMAGES = (
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__.strip("_"))
 def test_report(tmp_path: Path, damage: object) -> None:
+    """Cases A7 and A8, to the letter."""
     assert callable(damage)
     weights = random_weights(TinyTarget())
     damage(weights)

@@ -81,6 +81,7 @@ def test_truncated_data(path: Path) -> None:
 
 @pytest.mark.parametrize("length", [1 << 63, (1 << 64) - 1, "size", "size - 7"])
 def test_header_length_beyond_the_file(path: Path, length: int | str) -> None:
+    """Case A5."""
     whole = assemble(header_of(TENSORS), data_of(TENSORS))
     length = {"size": len(whole), "size - 7": len(whole) - 7}.get(str(length), length)
     path.write_bytes(int(length).to_bytes(8, "little") + whole[8:])
@@ -123,6 +124,7 @@ HEADERS = {
 
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
 def test_header_that_is_malformed(path: Path, header: bytes) -> None:
+    """Case A5: no JSON, duplicate keys."""
     path.write_bytes(assemble(header, b"\0\0\0\0"))
     report = report_of(lambda: open_safetensors(path))
     assert report.startswith("error[C005]") and "\x1b" not in report and len(report) < 500
@@ -147,11 +149,13 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("data", LAYOUTS.values(), ids=LAYOUTS)
 def test_layout_that_does_not_fit(path: Path, data: bytes) -> None:
+    """Case A4: overlap, hole, out of range."""
     path.write_bytes(data)
     assert set(codes_of(lambda: open_safetensors(path))) == {"C006"}
 
 
 def test_trailing_bytes(path: Path) -> None:
+    """Case A4."""
     path.write_bytes(assemble(header_of(TENSORS), data_of(TENSORS) + b"1234567"))
     report = report_of(lambda: open_safetensors(path))
     assert report == (
@@ -164,6 +168,7 @@ def test_trailing_bytes(path: Path) -> None:
 
 @pytest.mark.parametrize(("dtype", "width"), [("F8_E4M3", 4), ("F8_E5M2", 4), ("U32", 1), ("I16", 2), ("F4", 8)])
 def test_types_that_no_weight_has(path: Path, dtype: str, width: int) -> None:
+    """Case A22: eight bits and less are no weights without their scales."""
     path.write_bytes(_edited(lambda header: header["a"].update(dtype=dtype, shape=[6, width])))
     report = report_of(lambda: open_safetensors(path))
     assert report.startswith(f"error[C008]: 'a' has element type {dtype}")

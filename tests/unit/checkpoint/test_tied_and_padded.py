@@ -32,6 +32,7 @@ def test_tied_head_that_is_stored_too(tmp_path: Path, stored: type) -> None:
 
 
 def test_tied_head_that_differs(tmp_path: Path) -> None:
+    """Case A10."""
     weights = random_weights(TinyTarget(tied=True))
     weights[HEAD] = weights[EMBEDDING].copy()
     weights[HEAD][60, 63] += 1
@@ -60,6 +61,7 @@ def test_more_rows_than_the_vocabulary(tmp_path: Path) -> None:
 
 
 def test_fewer_rows_than_the_vocabulary(tmp_path: Path) -> None:
+    """Case A16."""
     report = report_of(lambda: load_target(write_target(tmp_path / "tiny", TinyTarget(embedding_rows=60))))
     needed = "needed: at least vocab_size, 61"
     assert report == f"error[C034]: model.embed_tokens.weight has 60 rows; {needed} (tiny)"
@@ -80,6 +82,7 @@ def test_embedding_of_a_strange_shape(tmp_path: Path, shape: tuple[int, ...]) ->
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
 def test_mixed_float_types_are_noted(tmp_path: Path, dtype: type) -> None:
+    """Case A22."""
     weights = random_weights(TinyTarget())
     weights[UP] = weights[UP].astype(dtype)
     opened = load_target(write_target(tmp_path, weights=weights))
@@ -91,6 +94,7 @@ def test_mixed_float_types_are_noted(tmp_path: Path, dtype: type) -> None:
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint8, np.bool_])
 def test_integer_as_a_weight(tmp_path: Path, dtype: type) -> None:
+    """Case A22."""
     weights = random_weights(TinyTarget())
     weights[UP] = weights[UP].astype(dtype)
     report = report_of(lambda: load_target(write_target(tmp_path, weights=weights)))

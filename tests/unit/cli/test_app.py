@@ -56,7 +56,7 @@ def test_doctor_tells_what_runs_here(capsys: pytest.CaptureFixture[str]) -> None
     assert exit_code(["doctor", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["backends"]["onnxruntime"]["builds"] == "yes"
-    assert set(told["packages"]) == {"onnxruntime", "tensorrt-rtx", "tensorrt", "torch"}
+    assert set(told["packages"]) == {"onnxruntime", "tensorrt-rtx", "tensorrt", "torch", "fastapi", "llguidance"}
     assert exit_code(["doctor"]) == 0
 
 

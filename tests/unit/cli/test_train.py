@@ -18,6 +18,7 @@ OPTIONS = [
     *("--intermediate-size", "16", "--block-size", "4", "--draft-vocab-size", "60", "--mamba-num-heads", "4"),
     *("--mamba-head-dim", "8", "--mamba-n-groups", "2", "--markov-rank", "2", "--steps", "3", "--no-bfloat16"),
     *("--chunks-per-step", "3", "--anchors-per-chunk", "3", "--held-out", "0.3", "--ce-weight", "0.5"),
+    *("--device", "cpu"),
 ]
 
 
@@ -48,6 +49,12 @@ def test_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--drafter-type", "eagle9"], "error[D222]"),
         (["--kv-layers", "9"], "error[D101]"),
         (["--mask-token-id", "999"], "error[D122]"),
+        (["--cod-rate", "0.7"], "error[D223]"),
+        (["--cod-rate", "0"], "error[D224]"),
+        (["--cod-floor", "1.5"], "error[D224]"),
+        (["--draft-vocab-size", "257"], "error[D224]: 257 tokens that can be drafted; needed: 1..256"),
+        (["--steps", "0"], "error[D224]: --steps 0; needed: 1 to 2147483647"),
+        (["--ce-weight", "-1"], "error[D224]: --ce-weight -1.0; needed: 0 to 1000000"),
     ],
 )
 def test_faults_are_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str) -> None:
@@ -57,10 +64,28 @@ def test_faults_are_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str],
 
 
 @pytest.mark.parametrize(
-    "more", [["--kv-layers", "a,b"], ["--block-pattern", "mamba dance mlp"], ["--optimizer", "sgd"]]
+    "more",
+    [
+        ["--kv-layers", "a,b"],
+        ["--block-pattern", "mamba dance mlp"],
+        ["--optimizer", "sgd"],
+        ["--device", "tpu"],
+    ],
 )
 def test_bad_options_are_usage_errors(tmp_path: Path, more: list[str]) -> None:
     assert _run(tmp_path, *more) == 2
+
+
+def test_a_gpu_that_is_not_there_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert _run(tmp_path, "--device", "cuda") == 2
+    shown = capsys.readouterr().err
+    assert "error[D226]" in shown
+    assert "--device cuda" in shown
+    assert "Leave --device out" in " ".join(shown.split())
+    assert not (tmp_path / "out-work").exists()
 
 
 def test_without_pytorch_the_extra_is_named(

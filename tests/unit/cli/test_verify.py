@@ -36,7 +36,7 @@ def test_a_lossless_engine_passes_with_every_accepted_length(engine: Path, capsy
     assert len(told["checks"]) == 3 * 9  # temperatures x (the drafter, and 0 to 7 right drafts)
     lengths = {check["drafts"]: check["accepted_length"] for check in told["checks"] if check["temperature"] == 0.0}
     assert lengths["scripted 0"] == 1.0
-    assert lengths["scripted 7"] == 17 / 3  # the prompt gives the first token, two steps give eight each
+    assert lengths["scripted 7"] == 8.0  # the prompt gives the first token, two steps give eight each
 
 
 def test_own_prompts_and_the_sentence(engine: Path, capsys: pytest.CaptureFixture[str]) -> None:

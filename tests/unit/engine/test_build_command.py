@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from hspec_trt.bundle import open_engine
+from hspec_trt.bundle import Manifest, open_engine, record_file
 from hspec_trt.cli import main
+from hspec_trt.engine.job import Parsed, PluginLayer
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "hspec_qwen3"
 COMMON = ("--backend", "tensorrt-rtx", "--plugins", "none", "--max-batch-size", "4", "--max-num-tokens", "64")
@@ -35,6 +37,33 @@ def test_folder_with_a_plan(fake_trt: Callable[[str], None], tmp_path: Path) -> 
     # The plan is JSON of what was asked: decode rows go up to the batch, and pages have the default size.
     asked = json.loads(opened.file("rank0.engine").read_bytes()[5:])
     assert asked["profiles"][0]["context_lens"][2] == [4] and asked["profiles"][0]["kv_pages.0"][0][3] == 64
+
+
+def test_inspect_shows_what_was_parsed(
+    fake_trt: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_trt("ok")
+    assert run_build(tmp_path / "engine", "--sm", "80,89") == 0
+    layers = [
+        PluginLayer(f"n{i}", "PagedAttention", {"head_dim": 16, "scale": 0.25}, ("a",), ("o",), {f"out.{i}": f"in.{i}"})
+        for i in range(2)
+    ]
+    layers.append(PluginLayer("s", "SampleTokens", {}, ("l",), ("i",), {}))
+    listed = tmp_path / "engine" / "rank0.layers.json"
+    listed.write_text(json.dumps(asdict(Parsed({"PLUGIN_V3": 3, "SHUFFLE": 9}, tuple(layers)))))
+    manifest = open_manifest(tmp_path / "engine")
+    files = {**manifest.files, listed.name: record_file(listed)}
+    (tmp_path / "engine" / "config.json").write_bytes(replace(manifest, files=files, plugins="kernels").to_json())
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "engine")])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for words in ("80, 89", "plugin kernels", "PLUGIN_V3 3", "2 x head_dim 16, scale 0.25", "1 x no fields"):
+        assert words in shown, words
+    assert "out.0 in place of in.0" in shown and "out.1 in place of in.1" in shown
+
+
+def open_manifest(folder: Path) -> Manifest:
+    return Manifest.from_json((folder / "config.json").read_bytes(), "")
 
 
 @pytest.mark.parametrize("way", ["SIGABRT", "SIGKILL", "none", "raise"])

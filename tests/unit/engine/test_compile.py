@@ -165,8 +165,7 @@ def test_too_little_memory_and_disk_are_told_together(
     step: Step, fake_trt: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_trt("ok")
-    memory = psutil.virtual_memory()._replace(available=1 << 20)
-    monkeypatch.setattr(estimates.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(estimates, "free_memory", lambda: 1 << 20)
     disk = estimates.shutil.disk_usage(tmp_path)._replace(free=1 << 20)
     monkeypatch.setattr(estimates.shutil, "disk_usage", lambda _: disk)
     with pytest.raises(HspecError) as caught:

@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 
+from hspec_trt.config.build import BuildConfig
 from hspec_trt.contract import OP_DOMAIN, OPS
 from hspec_trt.engine.backends import trt_backend
 from hspec_trt.engine.prepare import external_weights, for_tensorrt, op_nodes
 from hspec_trt.engine.profiles import profiles, step_ranges
 from hspec_trt.errors import BuildError, HspecError
+from tests.support.golden_pair import hspec_pair
+from tests.support.graph_engine import Engine, Feed, Row, write_engine
 from tests.unit.engine.conftest import LIMITS, Step
 
 
@@ -35,9 +40,49 @@ def test_plugin_copy_names_plugins_and_drops_bodies(model: onnx.ModelProto) -> N
     assert len(model.functions) == len(OPS) - 1
 
 
-def test_copy_without_plugins_keeps_bodies(model: onnx.ModelProto) -> None:
+def test_copy_without_plugins_has_bodies_in_place_and_nothing_twice(model: onnx.ModelProto) -> None:
+    before = len(model.functions)
     copy = onnx.ModelProto.FromString(for_tensorrt(model, "none"))
-    assert copy == model and len(copy.functions) == len(OPS) - 1
+    assert not copy.functions and not custom(copy) and len(model.functions) == before
+    assert [value.name for value in copy.graph.input] == [value.name for value in model.graph.input]
+    assert [value.name for value in copy.graph.output] == [value.name for value in model.graph.output]
+    assert external_weights(copy) == external_weights(model)
+    bodies = {function.name: len(function.node) for function in model.functions}
+    called = sum(bodies.get(node.op_type, 1) for node in model.graph.node)
+    assert len(copy.graph.node) < 0.8 * called
+    computed = [node for node in copy.graph.node if node.op_type != "Constant"]
+    said = [node.SerializeToString() for node in map(_without_outputs, computed)]
+    assert len(set(said)) == len(said)
+
+
+def _without_outputs(node: onnx.NodeProto) -> onnx.NodeProto:
+    bare = onnx.NodeProto()
+    bare.CopyFrom(node)
+    del bare.output[:]
+    bare.name = ""
+    return bare
+
+
+@pytest.mark.parametrize("case", ["hspec_qwen3", "dflash_qwen3", "peagle_qwen3"])
+def test_copy_without_plugins_computes_the_same(case: str, tmp_path: Path) -> None:
+    build = BuildConfig(backend="tensorrt-rtx", dtype="float32", plugins="none", max_seq_len=256, page_size=16)
+    pair = hspec_pair(case)
+    graph = write_engine(tmp_path, pair, build)
+    inlined = graph.with_name("inlined.onnx")
+    inlined.write_bytes(for_tensorrt(onnx.load(graph, load_external_data=False), "none"))
+    found = []
+    for path in (graph, inlined):
+        engine = Engine(path, pair, build, num_pages=8)
+        rows = [Row([5, 9, 2, 7, 11], [3, 1]), Row([8, 4, 6], [2, 5], temperature=0.8, top_p=0.9, top_k=20, seed=7)]
+        outputs = [engine.step(rows, [Feed(row.prompt, num_verify=1, draft=True) for row in rows])]
+        for row in rows:
+            row.context, row.tokens = len(row.prompt), [13]
+        outputs.append(engine.step(rows, [Feed([13, 17, 19], num_verify=3, draft=True), Feed([13], num_verify=1)]))
+        found.append(outputs)
+    for first, second in zip(*found, strict=True):
+        assert first.keys() == second.keys()
+        for name, values in first.items():
+            np.testing.assert_allclose(second[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_external_weights_lie_in_the_file(model: onnx.ModelProto, step: Step) -> None:

@@ -93,6 +93,7 @@ def cuts(length: int) -> Iterator[list[int]]:
 def test_logits_have_the_same_bits(
     shape: str, page_size: int, prepack: bool, threads: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    """Case C2, for widths 1 to 8 and any company."""
     target = SHAPES[shape]
     folder = tmp_path_factory.mktemp("bits")
     pair, build = tiny_pair(folder / "target", target), BuildConfig(page_size=page_size, num_drafts=7)

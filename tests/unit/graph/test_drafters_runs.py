@@ -120,6 +120,7 @@ def test_padding_and_idle_rows_write_the_null_page_only(name: str, make: Make) -
 
 @pytest.mark.parametrize("name", NAMES)
 def test_padded_steps_draft_the_same(name: str, make: Make) -> None:
+    """Case E7: padding is no part of any state."""
     tokens = [int(token) for token in load_case(name).get("p1", "prompt_ids")]
     drafts = []
     for pad in ({}, {"N": len(tokens) + 6, "K": 4, "T": len(tokens) + 3, "M": 5}):

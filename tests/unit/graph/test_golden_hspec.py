@@ -60,6 +60,18 @@ def paged(engine: Engine, row: Row, layer: int, part: int) -> np.ndarray:
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_draft_pass_matches(case: str, engine: Engine, prompt: int) -> None:
     vectors = golden_vectors(case)
+    check_draft_pass(engine, vectors, prompt, "")
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("case", [case for case in HSPEC_CASES if "p2.trainwin.hidden" in golden_vectors(case)])
+def test_draft_pass_matches_with_the_window_of_training(case: str, golden_engine: GoldenEngine, prompt: int) -> None:
+    engine = golden_engine(case, probes=True, draft_window="training")
+    check_draft_pass(engine, golden_vectors(case), prompt, "trainwin.")
+
+
+def check_draft_pass(engine: Engine, vectors: dict[str, np.ndarray], prompt: int, rule: str) -> None:
+    """Compare a draft pass with the quantities of a window rule; what no window touches has no prefix."""
     _, out = run_prompt(engine, vectors, prompt)
     assert out["emitted_ids"][0, 0] == vectors[f"p{prompt}.anchor_id"][0]
     assert out["emitted_lens"].tolist() == [1]
@@ -68,9 +80,10 @@ def test_draft_pass_matches(case: str, engine: Engine, prompt: int) -> None:
         if not name.startswith("probe.drafter."):
             continue
         quantity = name.removeprefix("probe.drafter.")
-        want = vectors[f"p{prompt}.{quantity}"][SLOTS.get(quantity, 0) :]
+        key = f"p{prompt}.{rule}{quantity}"
+        want = vectors[key if key in vectors else f"p{prompt}.{quantity}"][SLOTS.get(quantity, 0) :]
         assert_golden(value.reshape(want.shape), want, quantity)
         compared += 1
     sub_layers = len(engine.pair.drafter.block_pattern)
     assert compared >= sub_layers + 3
-    assert out["draft_ids"][0].tolist() == vectors[f"p{prompt}.draft_tokens"].tolist()
+    assert out["draft_ids"][0].tolist() == vectors[f"p{prompt}.{rule}draft_tokens"].tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -133,6 +134,40 @@ def test_extreme_steps_stay_finite(step: float) -> None:
     shorter = {name: values[:, :5] if name in ("xbc", "dt") else values for name, values in inputs.items()}
     early = run_op("Mamba2BlockScan", shorter, **attrs, block_size=5)["output"]
     assert_close(early, out[:, :5], what="the first slots do not depend on the later ones")
+
+
+def test_rates_stored_in_bfloat16_do_not_drift() -> None:
+    """Case C17: A = -exp(float32(A_log)), softplus in float32: 512 steps against float64."""
+    rng = np.random.default_rng(1)
+    heads, dim, size, block = 4, 2, 3, 512
+    width = heads * dim + 2 * size
+
+    def stored(values: np.ndarray) -> np.ndarray:
+        return values.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+    taps = np.zeros((width, 1, 4), np.float32)
+    taps[:, 0, 3] = 1.0
+    joined = rng.uniform(0.1, 1.0, (1, block, width))
+    inputs = {
+        "xbc": silu_inverse(joined).astype(np.float32),
+        "dt": rng.normal(-4.0, 1.0, (1, block, heads)).astype(np.float32),
+        "conv_weight": taps,
+        "conv_bias": np.zeros(width, np.float32),
+        "dt_bias": stored(rng.normal(size=heads)),
+        "a_log": stored(np.log([0.02, 0.3, 1.0, 16.0])),  # the first forgets hardly anything in 512 steps
+        "d": np.zeros(heads, np.float32),
+        "state": rng.normal(size=(1, heads, dim, size)).astype(np.float32),
+    }
+    sizes = {"num_heads": heads, "head_dim": dim, "state_size": size, "n_groups": 1, "conv_kernel": 4}
+    out = run_op("Mamba2BlockScan", inputs, **sizes, block_size=block)["output"].reshape(1, block, heads, dim)
+    x, b, c = np.split(joined, [heads * dim, heads * dim + size], axis=2)
+    raw = inputs["dt"].astype(np.float64) + inputs["dt_bias"]
+    parts = (x.reshape(1, block, heads, dim), b[:, :, None, :], c[:, :, None, :], np.logaddexp(0.0, raw))
+    exact = recurrence(*parts, inputs)
+    assert np.abs(out - exact).max() / np.abs(exact).max() < 1e-4
+    # A rate that is rounded after its exponential, as in low precision, would show.
+    wrong = inputs | {"a_log": np.log(stored(np.exp(inputs["a_log"])))}
+    assert np.abs(recurrence(*parts, wrong) - exact).max() / np.abs(exact).max() > 1e-4
 
 
 def test_no_rows() -> None:

@@ -114,7 +114,8 @@ def test_both_forms_draw_the_same() -> None:
     }
     straight, branching = (draw(logits, branches=form, positions=np.arange(rows), **options) for form in (False, True))
     assert (straight["ids"] == branching["ids"]).all()
-    assert (straight["logprobs"] == branching["logprobs"]).all()
+    # One takes the logarithm of a sum between 1 and 512 in float64: at most the last bit of a number below 8 differs.
+    np.testing.assert_allclose(straight["logprobs"], branching["logprobs"], rtol=0, atol=np.spacing(np.float32(7.9)))
     greedy = options["temperature"] == 0
     assert (straight["ids"][greedy] == logits.astype(np.float32).argmax(1)[greedy]).all()
 

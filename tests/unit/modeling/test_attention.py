@@ -24,31 +24,43 @@ def _seen(view: BlockView, *, anchor: int = 9, slots: int = 4, length: int = 12)
 
 
 def test_without_a_window_the_whole_prefix_is_seen_and_no_more() -> None:
-    assert _seen(BlockView(0)) == [list(range(9))] * 4
-    assert _seen(BlockView(100)) == [list(range(9))] * 4
-    assert _seen(BlockView(0), anchor=0) == [[]] * 4
+    assert _seen(BlockView(0, causal=False)) == [list(range(9))] * 4
+    assert _seen(BlockView(100, causal=True)) == [list(range(9))] * 4
+    assert _seen(BlockView(0, causal=False), anchor=0) == [[]] * 4
 
 
 def test_a_served_window_moves_with_the_slot() -> None:
     """Slot k at position p + k sees t > p + k - W: the window counts the slot itself."""
-    assert _seen(BlockView(5)) == [[5, 6, 7, 8], [6, 7, 8], [7, 8], [8]]
-    assert _seen(BlockView(1)) == [[]] * 4
+    assert _seen(BlockView(5, causal=True)) == [[5, 6, 7, 8], [6, 7, 8], [7, 8], [8]]
+    assert _seen(BlockView(1, causal=True)) == [[]] * 4
 
 
 def test_a_trained_window_has_one_edge() -> None:
-    assert _seen(BlockView(5, edge="anchor")) == [[4, 5, 6, 7, 8]] * 4
+    assert _seen(BlockView(5, causal=True, edge="anchor")) == [[4, 5, 6, 7, 8]] * 4
 
 
 def test_no_context() -> None:
-    assert _seen(BlockView(5, context=False)) == [[]] * 4
-    assert block_mask(3, BlockView(5, context=False)).tolist() == block_mask(3, BlockView(5)).tolist()
+    assert _seen(BlockView(5, causal=True, context=False)) == [[]] * 4
+    assert (
+        block_mask(3, BlockView(5, causal=True, context=False)).tolist()
+        == block_mask(3, BlockView(5, causal=True)).tolist()
+    )
 
 
 def test_inside_the_block() -> None:
-    """Sliding is causal, full is bidirectional; a window shorter than the block cuts it too."""
-    assert block_mask(3, BlockView(0)).all()
-    assert block_mask(3, BlockView(8)).tolist() == torch.ones(3, 3).tril().bool().tolist()
-    assert block_mask(4, BlockView(2)).int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+    """Causal or not; a served window shorter than the block cuts it too, a trained one does not."""
+    assert block_mask(3, BlockView(0, causal=False)).all()
+    assert block_mask(3, BlockView(8, causal=True)).tolist() == torch.ones(3, 3).tril().bool().tolist()
+    assert block_mask(4, BlockView(2, causal=True)).int().tolist() == [
+        [1, 0, 0, 0],
+        [1, 1, 0, 0],
+        [0, 1, 1, 0],
+        [0, 0, 1, 1],
+    ]
+    assert (
+        block_mask(4, BlockView(2, causal=True, edge="anchor")).int().tolist() == torch.ones(4, 4).tril().int().tolist()
+    )
+    assert block_mask(3, BlockView(2, causal=False)).int().tolist() == [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
 
 
 def test_attend_equals_a_loop_over_heads() -> None:
@@ -58,7 +70,7 @@ def test_attend_equals_a_loop_over_heads() -> None:
     key, value = (torch.randn(sequences, anchors, slots, kv_heads, dim) for _ in range(2))
     context = torch.randn(sequences, length, kv_heads, dim), torch.randn(sequences, length, kv_heads, dim)
     positions = torch.tensor([[1, 4, 7], [2, 3, 6]])
-    view = BlockView(4)
+    view = BlockView(4, causal=True)
     masks = (
         context_mask(positions, block_size=slots, context_len=length, view=view),
         block_mask(slots, view),

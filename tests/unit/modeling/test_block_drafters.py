@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from hspec_trt.config.drafters_block import DFlashConfig, DSparkConfig
 from hspec_trt.modeling.attention import WindowEdge
-from hspec_trt.modeling.block import BlockInputs, SharedTables
+from hspec_trt.modeling.block import BlockInputs, HeadTrace
 from hspec_trt.modeling.dflash import DFlashModel, DFlashTrace
-from hspec_trt.modeling.dspark import DSparkModel, HeadTrace, SerialMarkov
-from tests.support.golden_drafters import GoldenCase, load_case
+from hspec_trt.modeling.load import block_module
+from tests.support.golden_drafters import GoldenCase, fill, load_case, tables_of
 from tests.support.tolerance import assert_golden
 
 CASES = ["dflash_qwen3", "dflash_llama_full", "dspark_qwen3", "dspark_infill_gated", "dspark_llama_rnn"]
@@ -22,16 +21,9 @@ CASES = ["dflash_qwen3", "dflash_llama_full", "dspark_qwen3", "dspark_infill_gat
 
 def model_of(case: GoldenCase) -> DFlashModel:
     config = case.layout().config
-    assert isinstance(config, DFlashConfig)
-    tensors = {name: torch.from_numpy(array) for name, array in case.arrays.items()}
-    offsets = tensors.get("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
-    ids = torch.arange(config.draft_vocab_size) + offsets
-    tables = SharedTables(tensors["embed_tokens.weight"], tensors["lm_head.weight"], ids)
-    model = DSparkModel(config, tables) if isinstance(config, DSparkConfig) else DFlashModel(config, tables)
-    model.load_state_dict({name: tensors[name] for name in model.state_dict()})
-    unused = set(tensors) - set(model.state_dict()) - {"embed_tokens.weight", "lm_head.weight", "d2t", "t2d"}
-    assert not unused
-    return model.eval()
+    model = fill(block_module(config, tables_of(case, config)), case)
+    assert isinstance(model, DFlashModel)
+    return model
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -86,7 +78,6 @@ def test_drafts_match_official_modules(case: GoldenCase, model: DFlashModel, edg
 def test_heads_match_official_modules_on_every_slot(name: str) -> None:
     case, trace = load_case(name), HeadTrace()
     model = model_of(case)
-    assert isinstance(model, DSparkModel)
     for prompt in case.prompts():
         model.draft(prompt_inputs(case, prompt, model.config.fused_layers), trace=trace)
         assert_golden(torch.stack(trace.corrected, -2)[0, 0], case.get(prompt, "logits_final"), "logits")
@@ -119,13 +110,16 @@ def test_corrections_of_known_tokens_are_the_serial_ones(name: str) -> None:
     """Over a whole block at once, as in training."""
     case, trace = load_case(name), HeadTrace()
     model = model_of(case)
-    assert isinstance(model, DSparkModel)
-    assert isinstance(model.markov_head, SerialMarkov)
+    assert model.markov_head is not None
     inputs = prompt_inputs(case, "p2", model.config.fused_layers)
     model.draft(inputs, trace=trace)
-    correction = model.markov_head.block(torch.stack(trace.previous, -1), model.hidden(inputs))
+    first = model.first_slot
+    rows = model.markov_rows(inputs, torch.stack(trace.previous[first:], -1), model.hidden(inputs))
     assert trace.base is not None
-    torch.testing.assert_close(trace.base + correction, torch.stack(trace.corrected, -2), atol=1e-5, rtol=0)
+    assert rows is not None
+    correction = model.markov_head.correction(rows)
+    wanted = torch.stack(trace.corrected[first:], -2)
+    torch.testing.assert_close(trace.base[..., first:, :] + correction, wanted, atol=1e-5, rtol=0)
     assert correction.abs().max() > 1e-2
 
 

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hspec_trt.modeling.eagle3 import Eagle3
-from tests.support.golden_drafters import GoldenCase, load_case
+from tests.support.golden_drafters import GoldenCase, fill, load_case, tables_of
 
 TOLERANCE = 2e-4  # stated by tests/golden/README.md for float32
 SCRIPT = Path(__file__).parents[3] / "build_scripts" / "make_eagle3_vectors.py"
@@ -26,9 +26,8 @@ def case(request: pytest.FixtureRequest) -> GoldenCase:
 
 @pytest.fixture(scope="module")
 def drafter(case: GoldenCase) -> Eagle3:
-    model = Eagle3(case.layout().config)
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in case.arrays.items() if name != "t2d"})
-    return model.eval()
+    config = case.layout().config
+    return fill(Eagle3(config, tables_of(case, config)), case)
 
 
 @torch.no_grad()
@@ -39,14 +38,14 @@ def test_chain_matches_official_module(case: GoldenCase, drafter: Eagle3) -> Non
         ids, logits = drafter.draft(entries, states, drafter.config.num_drafts)
         np.testing.assert_allclose(logits.numpy(), case.get(prompt, "logits"), atol=TOLERANCE, rtol=0)
         assert ids.tolist() == case.get(prompt, "draft_ids").tolist()
-        assert drafter.to_target(ids).tolist() == case.get(prompt, "draft_tokens").tolist()
+        assert drafter.target_ids[ids].tolist() == case.get(prompt, "draft_tokens").tolist()
 
 
 @torch.no_grad()
 def test_window_cuts_the_chain_per_query(case: GoldenCase, drafter: Eagle3) -> None:
     """With a window of 6, states further back than that do not matter for any link, and the nearest ones do."""
     config = drafter.config
-    narrow = Eagle3(type(config)(**{**vars(config), "windows": (6,)}))
+    narrow = Eagle3(replace(config, windows=(6,)), tables_of(case, config))
     narrow.load_state_dict(drafter.state_dict())
     states = torch.from_numpy(case.fused(case.prompts()[-1], config.fused_layers))
     entries = torch.from_numpy(case.get(case.prompts()[-1], "entry_ids"))
@@ -59,7 +58,7 @@ def test_window_cuts_the_chain_per_query(case: GoldenCase, drafter: Eagle3) -> N
         assert torch.equal(moved[0], plain[0]) is same
 
 
-@pytest.mark.skipif(importlib.util.find_spec("speculators") is None, reason="the speculators package is not installed")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the speculators package needs Python 3.11")
 def test_committed_vectors_are_what_the_package_gives() -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--check"], check=False, capture_output=True, text=True, timeout=300

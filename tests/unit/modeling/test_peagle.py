@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from hspec_trt.modeling.block import BlockInputs
 from hspec_trt.modeling.peagle import PEagle
-from tests.support.golden_drafters import GoldenCase, load_case
+from tests.support.golden_drafters import GoldenCase, fill, load_case, tables_of
 
 TOLERANCE = 2e-4  # stated by tests/golden/README.md for float32
 
@@ -20,59 +21,80 @@ def case(request: pytest.FixtureRequest) -> GoldenCase:
 
 @pytest.fixture(scope="module")
 def drafter(case: GoldenCase) -> PEagle:
-    model = PEagle(case.layout().config)
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in case.arrays.items() if name != "t2d"})
-    return model.eval()
+    config = case.layout().config
+    return fill(PEagle(config, tables_of(case, config)), case)
 
 
 def close(actual: torch.Tensor, expected: np.ndarray) -> None:
     np.testing.assert_allclose(actual.numpy(), expected, atol=TOLERANCE, rtol=0)
 
 
+def inputs_at(case: GoldenCase, drafter: PEagle, prompt: str, ends: list[int], extra: int = 0) -> BlockInputs:
+    """One text with an anchor after each of `ends` entries, and `extra` entries of garbage after it."""
+    states = torch.from_numpy(case.fused(prompt, drafter.config.fused_layers))
+    entries = torch.from_numpy(case.get(prompt, "entry_ids"))[: len(states)]
+    states = torch.cat([states, torch.full((extra, states.shape[1]), 1e3)])
+    entries = torch.cat([entries, entries[:extra]])
+    anchors = torch.tensor(ends)
+    return BlockInputs(
+        entries[anchors - 1][None], anchors[None], torch.empty(0), {}, {}, states[None], next_ids=entries[None]
+    )
+
+
 @torch.no_grad()
 def test_drafts_match_official_module(case: GoldenCase, drafter: PEagle) -> None:
     for prompt in case.prompts():
-        states = torch.from_numpy(case.fused(prompt, drafter.config.fused_layers))
-        tokens = torch.from_numpy(case.get(prompt, "entry_ids"))[: len(states)]
-        ids, logits = drafter.draft(tokens, states, drafter.config.num_drafts)
-        close(logits, case.get(prompt, "logits"))
-        assert ids.tolist() == case.get(prompt, "draft_ids").tolist()
-        assert drafter.to_target(ids).tolist() == case.get(prompt, "draft_tokens").tolist()
+        real = len(case.fused(prompt, drafter.config.fused_layers))
+        inputs = inputs_at(case, drafter, prompt, [real], extra=2)
+        close(drafter.hidden(inputs)[0, 0], case.get(prompt, "hidden"))
+        drafts = drafter.draft(inputs)
+        close(drafts.logits[0, 0], case.get(prompt, "logits"))
+        assert drafts.draft_ids[0, 0].tolist() == case.get(prompt, "draft_ids").tolist()
+        assert drafts.target_ids[0, 0].tolist() == case.get(prompt, "draft_tokens").tolist()
 
 
 @torch.no_grad()
 def test_inner_states_match_official_module(case: GoldenCase, drafter: PEagle) -> None:
-    """Every entry's fused state, keys, values and final hidden state, through the masks of training."""
+    """Every entry's fused state, keys and values, mask entries included."""
     for prompt in case.prompts():
         states = torch.from_numpy(case.fused(prompt, drafter.config.fused_layers))
-        real, extra = len(states), drafter.config.num_drafts - 1
-        anchors = torch.cat([torch.arange(real), torch.full((extra,), real - 1)])
-        depths = torch.cat([torch.zeros(real, dtype=torch.long), torch.arange(1, extra + 1)])
+        extra = drafter.config.num_drafts - 1
         entries = torch.from_numpy(case.get(prompt, "entry_ids"))
-        padded = torch.cat([states, torch.full((extra, states.shape[1]), 1e3)])
-        tokens, g = drafter.entries(entries, padded, depths > 0)
-        assert tokens.tolist() == entries.tolist()
+        assert entries[len(states) :].tolist() == [drafter.config.mask_token_id] * extra
+        g = drafter.fuse(torch.cat([states, drafter.mask_hidden[0].expand(extra, -1)]))
         close(g, case.get(prompt, "g"))
-        x, caches = drafter.run(tokens, g, anchors + depths, drafter.depth_masks(anchors, depths))
+        positions = torch.arange(len(entries))
+        _, caches = drafter.run(entries, g, positions, drafter.causal_masks(positions, positions))
         for layer, (key, value) in enumerate(caches):
-            close(key, case.get(prompt, f"k.{layer}"))
-            close(value, case.get(prompt, f"v.{layer}"))
-        close(drafter.norm(x)[real - 1 :], case.get(prompt, "hidden"))
+            close(key.transpose(0, 1), case.get(prompt, f"k.{layer}"))
+            close(value.transpose(0, 1), case.get(prompt, f"v.{layer}"))
 
 
 @torch.no_grad()
-def test_sampled_depths_of_several_anchors_do_not_mix(case: GoldenCase, drafter: PEagle) -> None:
-    """Two anchors with two depths each, beside all real entries, give what each gives in a text that ends there."""
+def test_anchors_of_one_text_do_not_mix(case: GoldenCase, drafter: PEagle) -> None:
+    """Chains at several anchors give what each gives in a text that ends there; cut chains are their beginning."""
     prompt = case.prompts()[-1]
-    states = torch.from_numpy(case.fused(prompt, drafter.config.fused_layers))
-    entries = torch.from_numpy(case.get(prompt, "entry_ids"))[: len(states)]
-    real, ends = len(states), [8, 20]
-    anchors = torch.cat([torch.arange(real), torch.tensor(ends).repeat_interleave(2)])
-    depths = torch.cat([torch.zeros(real, dtype=torch.long), torch.tensor([1, 2, 1, 2])])
-    tokens, g = drafter.entries(torch.cat([entries, entries[:4]]), torch.cat([states, states[:4]]), depths > 0)
-    x, _ = drafter.run(tokens, g, anchors + depths, drafter.depth_masks(anchors, depths))
+    ends = [1, 9, 21]
+    together = drafter.hidden(inputs_at(case, drafter, prompt, ends))[0]
     for number, end in enumerate(ends):
-        _, alone = drafter.draft(entries[: end + 1], states[: end + 1], 3)
-        extra = real + 2 * number
-        mine = torch.cat([x[end : end + 1], x[extra : extra + 2]])
-        torch.testing.assert_close(drafter.logits(mine), alone, atol=1e-4, rtol=0)
+        whole = inputs_at(case, drafter, prompt, [end])
+        assert whole.context is not None
+        assert whole.next_ids is not None
+        text = BlockInputs(
+            whole.anchor_ids,
+            whole.anchors,
+            whole.fused,
+            {},
+            {},
+            whole.context[:, :end],
+            next_ids=whole.next_ids[:, :end],
+        )
+        torch.testing.assert_close(together[number], drafter.hidden(text)[0, 0], atol=1e-4, rtol=0)
+        cut = drafter.hidden(text, num_slots=2)[0, 0]
+        torch.testing.assert_close(cut, together[number, :2], atol=1e-4, rtol=0)
+
+
+def test_successors_of_every_token_are_needed(case: GoldenCase, drafter: PEagle) -> None:
+    one = torch.ones(1, 1, dtype=torch.int64)
+    with pytest.raises(ValueError, match="next_ids"):
+        drafter.hidden(BlockInputs(one, one, torch.empty(0), {}, {}))

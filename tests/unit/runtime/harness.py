@@ -9,8 +9,10 @@ from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.runtime.core import EngineCore
 from hspec_trt.runtime.detokenizer import Codec
 from hspec_trt.runtime.guided import GuideMaker
+from hspec_trt.runtime.lookup import HostDrafts
 from hspec_trt.runtime.options import SchedulerOptions
 from hspec_trt.runtime.request import Sequence, Update
+from hspec_trt.runtime.shaper import TopTokens
 from tests.support.scripted import Accept, Row, ScriptedSession, TextModel, make_limits
 
 
@@ -30,6 +32,10 @@ class Answer:
     @property
     def logprobs(self) -> list[float]:
         return [value for update in self.updates for value in update.logprobs]
+
+    @property
+    def tops(self) -> list[TopTokens]:
+        return [top for update in self.updates for top in update.top_logprobs]
 
     @property
     def last(self) -> Update:
@@ -58,9 +64,19 @@ def make_core(
     return EngineCore(session, eos_ids=eos_ids, decoder=decoder, guides=guides, options=options)
 
 
-def submit(core: EngineCore, prompt: list[int], params: SamplingParams, *, priority: int = 0) -> Answer:
+def submit(
+    core: EngineCore,
+    prompt: list[int],
+    params: SamplingParams,
+    *,
+    priority: int = 0,
+    streaming: bool = True,
+    host_drafts: HostDrafts | None = None,
+) -> Answer:
     answer = Answer(prompt, params)
-    answer.sequence = core.make(prompt, params, answer.updates.append, streaming=True, priority=priority)
+    answer.sequence = core.make(
+        prompt, params, answer.updates.append, streaming=streaming, priority=priority, host_drafts=host_drafts
+    )
     core.add(answer.sequence)
     return answer
 

@@ -92,6 +92,7 @@ def test_exact_longest_allowed_value() -> None:
         ({"stop": ("",)}, "R206"),
         ({"stop": ("\ufffd",)}, "R206"),
         ({"stop": (1,)}, "R206"),
+        ({"stop": ("a", "\ud800b")}, "R206"),
         ({"stop": ("a",) * 65}, "R206"),
         ({"stop_token_ids": (61,)}, "R207"),
         ({"stop_token_ids": (-1,)}, "R207"),
@@ -116,7 +117,7 @@ def test_bad_options(change: dict[str, object], code: str) -> None:
     with pytest.raises(HspecError) as caught:
         check_params(replace(SamplingParams(), **change), LIMITS)
     assert codes(caught.value) == [code]
-    assert repr(next(iter(change.values()))) in str(caught.value)
+    assert repr(next(iter(change.values())))[:200] in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,9 @@ def test_bad_options(change: dict[str, object], code: str) -> None:
         ({"logit_bias": ((5,),)}, "R215"),
         ({"logit_bias": ((0.5, 1.0),)}, "R215"),
         ({"bad_words": ("",)}, "R216"),
+        ({"bad_words": ("\udfff",)}, "R216"),
         ({"min_tokens": -1}, "R211"),
+        ({"min_tokens": 9, "max_tokens": 8}, "R211"),
         ({"min_tokens": 1.5}, "R211"),
         ({"logprobs": 21}, "R217"),
         ({"logprobs": True}, "R217"),
@@ -160,6 +163,25 @@ def test_good_options_of_an_engine_with_all_extensions() -> None:
         guided_decoding=GuidedDecodingParams(choice=("a", "b")),
     )
     check_params(good, full)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stop": ("x" * 100_000,) * 65},
+        {"stop_token_ids": tuple(range(1000))},
+        {"logit_bias": tuple((token, 1.0) for token in range(10_000))},
+        {"bad_words": ("y" * 100_000, "")},
+        {"seed": 10**4000},
+        {"seed": 10**5000},
+        {"drafts": "z" * 100_000},
+    ],
+)
+def test_long_values_are_cut(change: dict[str, object]) -> None:
+    with pytest.raises(HspecError) as caught:
+        check_params(replace(SamplingParams(), **change), LIMITS)
+    assert " ..." in str(caught.value) or "too long" in str(caught.value)
+    assert all(len(fault.message) < 400 for fault in caught.value.faults)
 
 
 def test_several_faults_in_one_report() -> None:

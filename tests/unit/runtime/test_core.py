@@ -62,8 +62,9 @@ def test_accepted_length_is_what_the_script_says(right: int) -> None:
     assert stats.lengths[right + 1] >= full - 1
     assert stats.acceptance_by_position[:right] == [1.0] * right
     assert not any(stats.accepted[right:])
-    assert steps == stats.steps
-    assert stats.emitted == 26 == len(answer.ids)
+    assert steps == stats.steps + 1  # the step that ends the prompt is no decode step
+    assert stats.first_tokens == 1
+    assert stats.num_tokens == 26 == len(answer.ids)
     assert stats.emitted == sum(length * count for length, count in stats.lengths.items())
 
 
@@ -121,8 +122,20 @@ def test_eos_at_every_draft_slot(slot: int) -> None:
     assert answer.ids == text[place - slot - 1 : place + 1]
     assert answer.last.finish == "eos"
     assert answer.last.drafts is not None
-    assert answer.last.drafts.emitted == len(answer.ids) == len(answer.logprobs)
+    assert answer.last.drafts.num_tokens == len(answer.ids) == len(answer.logprobs)
+    assert answer.last.drafts.num_accepted == min(slot + 1, 4), "accepted drafts after the end do not count"
     check_empty(core)
+
+
+@pytest.mark.parametrize(("tokens", "drafted"), [(1, 0), (2, 0), (3, 1), (6, 4), (7, 4), (8, 4 + 1), (11, 4 + 4)])
+def test_no_draft_is_offered_that_could_not_be_kept(tokens: int, drafted: int) -> None:
+    """A row with n tokens to go carries n - 1 drafts at most: the last token is the target's own."""
+    core = make_core(accept=lambda seed, position: 4)
+    answer = submit(core, [1, 2, 3], SamplingParams(temperature=0.0, max_tokens=tokens, drafts="on"))
+    drain(core)
+    assert answer.ids == solo(answer, MODEL, tokens)
+    assert answer.last.drafts is not None
+    assert answer.last.drafts.drafted == answer.last.drafts.num_accepted == drafted
 
 
 def test_stop_ids_ignore_eos_and_stop_strings() -> None:

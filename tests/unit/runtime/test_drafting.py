@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hspec_trt.runtime.drafting import DraftPolicy
+from hspec_trt.runtime.step_costs import StepSize
 
 G = 7
 
@@ -62,7 +63,7 @@ def simulate(
         seconds = machine.seconds(rows, k * rows, draft, rng)
         tokens += rows + sum(right)
         time += seconds
-        policy.observe_cost(rows, k * rows, draft, seconds)
+        policy.observe_step(StepSize(rows, k * rows, rows if draft else 0), seconds)
         if k:
             places = np.arange(G)
             policy.observe_acceptance((places < k) * rows, np.sum([places < r for r in right], axis=0))
@@ -80,7 +81,7 @@ def test_near_the_best_fixed_number(machine: Machine, chance: float, rows: int) 
         return chance
 
     auto = simulate(machine, acceptance, 2000, rows=rows)
-    fixed = {k: simulate(machine, acceptance, 400, rows=rows, fixed=k, seed=1) for k in range(G + 1)}
+    fixed = {k: simulate(machine, acceptance, 2000, rows=rows, fixed=k, seed=1) for k in range(G + 1)}
     assert auto > 0.96 * fixed[0]
     assert auto > 0.92 * max(fixed.values())
 
@@ -102,23 +103,21 @@ def test_first_steps_measure_both_ways() -> None:
     policy = DraftPolicy(G, has_drafter=True)
     first = policy.choose(1)
     assert (first.verify, first.draft) == (G, True)
-    policy.observe_cost(1, G, True, 0.1)
+    for _ in range(2):
+        policy.observe_step(StepSize(1, G, 1), 0.1)
     second = policy.choose(1)
-    assert (second.verify, second.draft) == (1, True)
-    policy.observe_cost(1, 1, True, 0.05)
-    third = policy.choose(1)
-    assert (third.verify, third.draft) == (0, False)
+    assert (second.verify, second.draft) == (0, False)
 
 
 def test_one_hiccup_does_not_switch_drafting_off() -> None:
     policy = DraftPolicy(G, has_drafter=True)
     for _ in range(20):
-        policy.observe_cost(1, G, True, 0.0023)
-        policy.observe_cost(1, 1, True, 0.0023)
-        policy.observe_cost(1, 0, False, 0.0020)
+        policy.observe_step(StepSize(1, G, 1), 0.0023)
+        policy.observe_step(StepSize(1, 1, 1), 0.0023)
+        policy.observe_step(StepSize(1, 0, 0), 0.0020)
         policy.observe_acceptance(np.ones(G, np.int64), np.ones(G, np.int64))
     assert policy.choose(1).verify == G
-    policy.observe_cost(1, G, True, 5.0)
+    policy.observe_step(StepSize(1, G, 1), 5.0)
     assert policy.choose(1).verify > 0
 
 

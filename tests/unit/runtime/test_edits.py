@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +11,8 @@ from hypothesis import strategies as st
 from hspec_trt.config.build import EXTENSION_NAMES
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.runtime.edits import BANNED, RowEdits, TextEdits
-from tests.support.scripted import Row, TextModel, draw
+from tests.support.edit_reference import generate_edited, plain_edits
+from tests.support.scripted import Row, TextModel
 from tests.support.tokenizers_toy import byte_ids, ours
 from tests.unit.runtime.harness import Answer, check_empty, drain, make_core, submit
 
@@ -26,26 +25,6 @@ def dense(edits: RowEdits) -> tuple[np.ndarray, np.ndarray]:
     assert len(set(edits.ids.tolist())) == edits.ids.size
     scales, biases = np.ones(VOCAB, np.float32), np.zeros(VOCAB, np.float32)
     scales[edits.ids], biases[edits.ids] = edits.scales, edits.biases
-    return scales, biases
-
-
-def plain_edits(
-    params: SamplingParams, prompt: list[int], text: list[int], words: list[list[int]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """REF: scales and biases after `text`, told from the definitions."""
-    counts, seen = Counter(text), {*prompt, *text}
-    scales = np.array([params.repetition_penalty if t in seen else 1.0 for t in range(VOCAB)], np.float32)
-    biases = np.zeros(VOCAB)
-    for token, bias in params.logit_bias:
-        biases[token] += bias
-    for token, count in counts.items():
-        biases[token] -= params.presence_penalty + params.frequency_penalty * count
-    banned = {EOS, STOP} if len(text) < params.min_tokens else set()
-    context = [*prompt, *text]
-    for word in words:
-        if len(word) == 1 or context[-len(word) + 1 :] == word[:-1]:
-            banned.add(word[-1])
-    biases = np.array([BANNED if t in banned else b for t, b in enumerate(biases)], np.float32)
     return scales, biases
 
 
@@ -85,23 +64,13 @@ def test_rows_equal_the_definitions(
         assert len(rows) == len(drafts) + 1
         for number, row in enumerate(rows):
             scales, biases = dense(row)
-            expected_scales, expected_biases = plain_edits(params, prompt, text + drafts[:number], words)
+            expected_scales, expected_biases = plain_edits(
+                params, prompt, text + drafts[:number], VOCAB, {EOS, STOP}, words
+            )
             banned = expected_biases == np.float32(BANNED)
             np.testing.assert_array_equal(banned, biases <= np.float32(BANNED) / 2)
             np.testing.assert_allclose(biases[~banned], expected_biases[~banned], atol=1e-6)
             np.testing.assert_allclose(scales[~banned], expected_scales[~banned])
-
-
-def reference(model: TextModel, prompt: list[int], count: int, row: Row, params: SamplingParams) -> list[int]:
-    """REF: no steps, no drafts."""
-    text: list[int] = []
-    for _ in range(count):
-        ids = np.array([*prompt, *text], np.int64)
-        logits = model.logits(model.digest(ids), int(ids[-1]))
-        scales, biases = plain_edits(params, prompt, text, [])
-        edited = np.where(logits > 0, logits / scales, logits * scales) + biases
-        text.append(draw(logits, ids.size, row, edited.astype(np.float32))[0])
-    return text
 
 
 @pytest.mark.parametrize("right", range(5))
@@ -126,7 +95,7 @@ def test_drafts_change_nothing(options: dict[str, object], temperature: float, r
     params = SamplingParams(temperature=temperature, seed=3, max_tokens=24, drafts="on", **options)  # type: ignore[arg-type]
     answer = submit(core, [1, 4], params)
     drain(core)
-    text = reference(model, [1, 4], 24, Row(temperature, seed=3), params)
+    text = generate_edited(model, [1, 4], 24, Row(temperature, seed=3), params, {EOS, STOP})
     if EOS in text:
         text = text[: text.index(EOS) + 1]
     assert answer.ids == text
@@ -144,7 +113,7 @@ def test_penalties_beside_plain_rows_and_preemption() -> None:
     drain(core)
     assert core.stats.preemptions > 0
     for number, answer in enumerate(answers):
-        assert answer.ids == reference(model, answer.prompt, 60, Row(0.8, seed=number), answer.params)
+        assert answer.ids == generate_edited(model, answer.prompt, 60, Row(0.8, seed=number), answer.params, {EOS})
 
 
 def test_bad_words_in_the_middle_and_after_a_space() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hspec_trt.config.build import EXTENSION_NAMES
@@ -14,6 +16,7 @@ from hspec_trt.config.sampling import GuidedDecodingParams, SamplingParams
 from hspec_trt.errors import RequestError
 from hspec_trt.runtime.core import EngineCore
 from hspec_trt.runtime.guided import GuideMaker
+from hspec_trt.runtime.lookup import ScriptedDrafts
 from tests.support.scripted import Accept, TextModel
 from tests.support.tokenizers_toy import byte_ids, byte_level, ours
 from tests.unit.runtime.harness import Answer, check_empty, drain, make_core, submit
@@ -77,15 +80,32 @@ def test_drafts_change_nothing(guides: GuideMaker, right: int) -> None:
     assert len(texts) == 1
 
 
+@pytest.mark.parametrize("right", range(5))
+def test_a_draft_may_complete_the_grammar(guides: GuideMaker, right: int) -> None:
+    """The row after the token that leaves nothing to add allows an end token only."""
+    text = "abcdefgh"
+    core = make(guides, accept=lambda s, p: right)
+    answer = Answer(byte_ids("x"), SamplingParams(temperature=1.0, seed=1, max_tokens=20, drafts="on"))
+    params = replace(answer.params, guided_decoding=GuidedDecodingParams(regex=text))
+    script = ScriptedDrafts(np.array(byte_ids("x" + text), np.int32), right, SIZE)
+    core.add(core.make(answer.prompt, params, answer.updates.append, host_drafts=script))
+    drain(core)
+    assert answer.ids == [*byte_ids(text), EOS]
+    assert answer.last.drafts is not None
+    assert answer.last.drafts.num_accepted == 0 or right
+
+
 def test_choice_grammar_and_any_object(guides: GuideMaker) -> None:
     core = make(guides)
     choice = ask(core, GuidedDecodingParams(choice=("yes.", "no")))
     lark = ask(core, GuidedDecodingParams(grammar='start: "a" ("," /[bc]/)+ "!"'))
+    ebnf = ask(core, GuidedDecodingParams(grammar='root ::= "a" ("," [bc])+ "!"'))
     anything = ask(core, GuidedDecodingParams(json_object=True), max_tokens=30)
     plain = submit(core, byte_ids("x"), SamplingParams(temperature=1.0, seed=9, max_tokens=12, ignore_eos=True))
     drain(core)
     assert TOKENIZER.decode(choice.ids) in ("yes.", "no")
     assert re.fullmatch(r"a(,[bc])+!?", TOKENIZER.decode(lark.ids))
+    assert ebnf.ids == lark.ids
     assert TOKENIZER.decode(anything.ids).startswith("{")
     alone = make(guides)
     same = submit(alone, byte_ids("x"), plain.params)
@@ -123,6 +143,7 @@ def test_length_cuts_a_guided_text(guides: GuideMaker) -> None:
         GuidedDecodingParams(json="{"),
         GuidedDecodingParams(json='{"type": "nonsense"}'),
         GuidedDecodingParams(grammar="start: nothing"),
+        GuidedDecodingParams(grammar="root ::= ("),
     ],
     ids=str,
 )

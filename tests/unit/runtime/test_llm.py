@@ -18,7 +18,7 @@ from hspec_trt import LLM, RuntimeOptions, SamplingParams
 from hspec_trt.errors import HspecError, LoadError, RequestError
 from tests.support.engines import make_engine
 from tests.support.golden_pair import golden_trace, golden_vectors, hspec_pair
-from tests.support.tokenizers_toy import byte_level
+from tests.support.tokenizers_toy import byte_level, ours
 
 CASE = "hspec_qwen3"
 GREEDY = SamplingParams(temperature=0.0, max_tokens=40, drafts="on")
@@ -48,8 +48,8 @@ def test_golden_trace_with_its_accepted_lengths(llm: LLM) -> None:
     answer = llm.generate(prompt, GREEDY).outputs[0]
     assert answer.token_ids == text
     assert answer.finish_reason == "length"
-    assert answer.drafts.steps == len(emitted) + 1  # the step that ends the prompt emits one
-    assert answer.drafts.accepted_length == pytest.approx(40 / (len(emitted) + 1))
+    assert answer.drafts.steps == len(emitted)  # the step that ends the prompt is none of them
+    assert answer.drafts.accepted_length == pytest.approx(39 / len(emitted))
     assert len(answer.drafts.acceptance_by_position) == 7
     assert answer.timing.finished >= answer.timing.first_token >= answer.timing.arrived
     assert answer.timing.time_to_first_token > 0
@@ -229,3 +229,13 @@ def test_public_names() -> None:
     assert {name for name in hspec_trt.__all__ if not hasattr(hspec_trt, name)} == set()
     with pytest.raises(AttributeError, match="nothing"):
         _ = hspec_trt.nothing
+
+
+def test_a_prompt_of_megabytes_is_refused_before_it_is_encoded(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every token of this tokenizer stands for so many bytes at most that none of these texts can fit."""
+    tokenizer = ours("byte_level")
+    monkeypatch.setattr(llm, "tokenizer", tokenizer)
+    monkeypatch.setattr(tokenizer, "encode", lambda text, special=True: pytest.fail("the text was encoded"))
+    with pytest.raises(RequestError, match="7000000 bytes") as caught:
+        llm.generate("x" * 7_000_000)
+    assert caught.value.code == "R101"

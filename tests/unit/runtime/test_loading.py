@@ -14,17 +14,21 @@ import pytest
 from onnx import TensorProto, helper
 
 from hspec_trt.bundle import EngineFolder, Manifest, open_engine, record_file
+from hspec_trt.config.build import BuildConfig
 from hspec_trt.errors import HspecError, LoadError, RequestError
+from hspec_trt.pipeline import build
 from hspec_trt.runtime import loading
 from hspec_trt.runtime.engine import load_engine
 from hspec_trt.runtime.external_data import check_external_data
-from hspec_trt.runtime.loading import limits_of, load_session
-from hspec_trt.runtime.options import RuntimeOptions
+from hspec_trt.runtime.loading import check_options, limits_of, load_session
+from hspec_trt.runtime.mapped_file import let_go
+from hspec_trt.runtime.options import Prepack, RuntimeOptions
 from hspec_trt.runtime.ort_session import OrtSession
 from hspec_trt.runtime.padding import Padding
 from tests.support.engines import make_engine
 from tests.support.golden_pair import hspec_pair
 from tests.support.plain_loop import plain_decode
+from tests.support.tiny_models import t_rand, write_target
 
 SMALL = RuntimeOptions(num_threads=1, kv_cache_memory=1 << 21)
 
@@ -80,7 +84,7 @@ def test_graph_with_other_names(copy: Path) -> None:
 
 def test_backend_that_cannot_run_here(copy: Path) -> None:
     rewrite(copy, backend="tensorrt-rtx")
-    assert code_of(copy) == "L032"
+    assert code_of(copy) in ("L033", "L042")  # no package, or no GPU
 
 
 def test_onnxruntime_not_installed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +152,47 @@ def test_weights_are_repacked_where_memory_allows(folder: Path, monkeypatch: pyt
     assert prepacked(1 << 40, "off") == 0
 
 
+def resident(path: Path) -> int:
+    """Bytes of a file's mappings that this process holds."""
+    total, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        ours = line.endswith(str(path)) if "-" in line.split()[0] else ours
+        total += int(line.split()[1]) * 1024 if ours and line.startswith("Rss:") else 0
+    return total
+
+
+@pytest.mark.parametrize("prepack", ["on", "off"])
+def test_weights_are_held_once(prepack: Prepack, tmp_path: Path) -> None:
+    """The table is looked up in and is the head too: repacked for the one, mapped for the other."""
+    folder = tmp_path / "e"
+    build(
+        write_target(tmp_path / "t", *t_rand(tied=True, vocab_size=1 << 16)), None, folder, BuildConfig(max_seq_len=64)
+    )
+    loaded = load_session(open_engine(folder), replace(SMALL, prepack=prepack))
+    weights = folder / "weights.safetensors"
+    assert resident(weights) == 0
+    assert isinstance(loaded.session, OrtSession)
+    first = plain_decode(loaded.session, [5, 6, 7], 8)
+    held = resident(weights)
+    assert held < weights.stat().st_size / 4 if prepack == "on" else held > weights.stat().st_size / 2
+    assert let_go(weights) > 0
+    assert resident(weights) == 0
+    loaded.session.allocate(loaded.session.num_pages)
+    assert plain_decode(loaded.session, [5, 6, 7], 8) == first
+
+
+def test_what_was_written_to_a_mapping_stays(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(range(256)) * 64)
+    mapped = np.memmap(path, np.uint8, "c")
+    assert mapped[::512].sum() == 0
+    assert let_go(path) >= path.stat().st_size
+    assert resident(path) == 0
+    mapped[3] = 77
+    assert let_go(path) == 0
+    assert (mapped[3], mapped[4]) == (77, 4)
+
+
 def test_padding_by_case() -> None:
     assert Padding.needed(prepacked=True, grouped_heads=True) == Padding(1, 1, 1)
     assert Padding.needed(prepacked=True, grouped_heads=False) == Padding(1, 2, 1)
@@ -185,3 +230,11 @@ def test_backend_fault_is_a_request_fault(session: OrtSession, monkeypatch: pyte
     assert caught.value.code == "R302"
     session.allocate(6)
     assert len(plain_decode(session, [5, 6, 7], 4).ids) == 4
+
+
+def test_options_that_no_engine_takes_are_told_together_under_both_of_their_names() -> None:
+    wrong = RuntimeOptions(num_threads=0, prepack="perhaps", kv_cache_memory=0, kv_cache_fraction=1.5)  # type: ignore[arg-type]
+    with pytest.raises(HspecError) as caught:
+        check_options(wrong)
+    assert [fault.code for fault in caught.value.faults] == ["L036"] * 4
+    assert caught.value.faults[0].found == "num_threads (--threads) is 0"

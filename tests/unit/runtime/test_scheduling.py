@@ -57,6 +57,7 @@ def test_line_is_kept_and_priority_overtakes_at_most_so_many() -> None:
 
 
 def test_preempted_requests_say_the_same() -> None:
+    """Case E10: drafts of before a preemption are never verified after it."""
     core = make_core(num_pages=40, accept=lambda s, p: (s + p) % 5)
     answers = [submit(core, [i + 1] * 10, params(60, seed=i, temperature=0.8)) for i in range(6)]
     drain(core)

@@ -73,3 +73,7 @@ def test_stop_string_that_appears_with_the_end_of_a_byte_run() -> None:
     run = [byte + 1 for byte in "é".encode()]
     stream = TextStream(ours("byte_fallback"), ("é",))
     assert find_end(run, 2, StopRules(), stream) == Ending(2, "stop_string")
+
+
+def test_an_end_token_that_is_also_a_stop_id_is_an_end_token() -> None:
+    assert find_end([7, 5, 8], 9, StopRules(frozenset({5}), frozenset({5, 8}))) == Ending(2, "eos")

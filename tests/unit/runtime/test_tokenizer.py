@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+import tokenizers
 
 from hspec_trt.errors import LoadError, RequestError
 from hspec_trt.runtime.tokenizer import Tokenizer
@@ -36,6 +37,23 @@ def test_text_that_is_not_unicode_ends_one_request() -> None:
     with pytest.raises(RequestError) as caught:
         ours("byte_level").encode("\ud800")
     assert caught.value.code == "R105"
+
+
+def test_least_tokens_never_exceed_those_of_the_text() -> None:
+    tokenizer = ours("byte_level")
+    for text in ("", "a", "hé END" * 9, " " * 500, SPECIAL * 7, "\x00\x7f😀" * 40, "\n\n  \t" * 30):
+        assert tokenizer.least_tokens(text) <= len(tokenizer.encode(text))
+    assert tokenizer.least_tokens("x" * 1_000_000) > 1000
+
+
+def test_no_bound_where_text_may_vanish() -> None:
+    made = byte_level()
+    made.normalizer = tokenizers.normalizers.Strip()
+    assert Tokenizer(made.to_str().encode()).least_tokens("x" * 1_000_000) == 0
+    eager = byte_level()
+    eager.add_special_tokens([tokenizers.AddedToken("<eat>", rstrip=True, special=True)])
+    assert Tokenizer(eager.to_str().encode()).least_tokens("x" * 1_000_000) == 0
+    assert ours("byte_fallback").least_tokens("x" * 1_000_000) == 0
 
 
 def test_lengths_saved_in_the_file_do_not_cut_prompts() -> None:

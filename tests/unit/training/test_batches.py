@@ -11,12 +11,14 @@ import torch
 
 from hspec_trt.checkpoint.target import load_target
 from hspec_trt.training.batches import Chunk, add_noise, anchor_positions, epoch_chunks, make_batch
+from hspec_trt.training.block_types import dflash_config
 from hspec_trt.training.cache import CachedStates, CacheKey, TeacherCache
 from hspec_trt.training.data import Conversation
 from hspec_trt.training.hspec_type import make_config
-from tests.support.training import SHAPE, TARGET
+from tests.support.training import SHAPE, SHAPES, TARGET
 
 CONFIG = make_config(load_target(TARGET).config, SHAPE)
+CACHED_CONFIG = dflash_config(load_target(TARGET).config, SHAPES["dflash"])
 LAYERS, KV = (1, 3, 5), (2, 5)
 TEXTS = [
     Conversation("a", "", "", (11, 12, 13), (14, 15, 16, 17, 18, 19), ended=False),
@@ -97,7 +99,7 @@ def test_states_are_taken_by_layer_not_by_place(tmp_path: Path) -> None:
 
 def test_drafters_with_a_cache_of_their_own_get_the_states_of_the_whole_context(tmp_path: Path) -> None:
     chunks = [Chunk(0, np.array([3, 6])), Chunk(1, np.array([2]))]
-    batch = make_batch(_cache(tmp_path, all_rows=True), chunks, CONFIG, anchors_per_chunk=2, num_slots=2)
+    batch = make_batch(_cache(tmp_path, all_rows=True), chunks, CACHED_CONFIG, anchors_per_chunk=2, num_slots=2)
     context = batch.inputs.context
     assert context is not None
     assert context.view(2, 6, 3, 64)[0, :, :, 0].tolist() == [[t, 50 + t, 100 + t] for t in range(6)]

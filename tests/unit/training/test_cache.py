@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 import torch
 
 from hspec_trt.checkpoint.target import load_target
-from hspec_trt.errors import DrafterError
+from hspec_trt.errors import BuildError, DrafterError
 from hspec_trt.modeling.load import target_model
 from hspec_trt.training import teacher
 from hspec_trt.training.cache import TeacherCache
@@ -80,6 +82,42 @@ def test_goes_on_after_an_interrupt(
     fill_cache(whole, model)
     for name in ("kv.bin", "rows.bin", "done"):
         assert (tmp_path / "c" / name).read_bytes() == (tmp_path / "w" / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["kv.bin", "rows.bin"])
+def test_a_file_that_was_cut_is_made_anew(
+    name: str, tmp_path: Path, model: teacher.TargetModel, conversations: list[Conversation]
+) -> None:
+    fill_cache(_open(tmp_path / "c", model, conversations), model)
+    whole = (tmp_path / "c" / name).read_bytes()
+    os.truncate(tmp_path / "c" / name, len(whole) // 2)
+    again = _open(tmp_path / "c", model, conversations)
+    assert again.num_done == 0
+    fill_cache(again, model)
+    assert (tmp_path / "c" / name).read_bytes() == whole
+
+
+def test_a_disk_without_room_is_told_before_the_target_runs(
+    tmp_path: Path, model: teacher.TargetModel, conversations: list[Conversation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is mapped without its room kills the process where the disk is full."""
+
+    def full(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(BuildError, match="B004"):
+        _open(tmp_path / "c", model, conversations)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff"])
+def test_a_manifest_that_cannot_be_read_is_refused(
+    content: bytes, tmp_path: Path, model: teacher.TargetModel, conversations: list[Conversation]
+) -> None:
+    _open(tmp_path / "c", model, conversations)
+    (tmp_path / "c" / "cache.json").write_bytes(content)
+    with pytest.raises(DrafterError, match=r"D201.*cannot be read"):
+        _open(tmp_path / "c", model, conversations)
 
 
 def test_another_text_or_target_is_refused(

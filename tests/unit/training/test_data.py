@@ -42,6 +42,8 @@ def test_reads_lines(tmp_path: Path) -> None:
         GOOD | {"response_ids": [1.0]},
         GOOD | {"response_ids": [True]},
         GOOD | {"response_ids": 7},
+        GOOD | {"id": "half of \ud83d"},
+        "[" * 100_000,
     ],
 )
 def test_bad_lines_are_named(tmp_path: Path, line: object) -> None:
@@ -49,6 +51,26 @@ def test_bad_lines_are_named(tmp_path: Path, line: object) -> None:
     with pytest.raises(DrafterError, match="line 2") as caught:
         read_conversations(path, vocab_size=5, max_tokens=9)
     assert caught.value.code == "D200"
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
+    path = _file(tmp_path / "d.jsonl", GOOD, GOOD)
+    path.write_bytes(path.read_bytes() + json.dumps(GOOD | {"id": "?"}).encode().replace(b"?", b"\xff"))
+    with pytest.raises(DrafterError, match=r"D200.*line 3"):
+        read_conversations(path, vocab_size=5, max_tokens=9)
+
+
+def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(DrafterError, match=r"D200.*(Is a directory|No such file)"):
+            read_conversations(path, vocab_size=5, max_tokens=9)
+
+
+def test_what_is_shown_of_a_bad_line_is_short(tmp_path: Path) -> None:
+    path = _file(tmp_path / "d.jsonl", GOOD | {"response_ids": ["x" * 1000]})
+    with pytest.raises(DrafterError) as caught:
+        read_conversations(path, vocab_size=5, max_tokens=9)
+    assert len(str(caught.value)) < 200
 
 
 def test_bad_lines_are_reported_together(tmp_path: Path) -> None:

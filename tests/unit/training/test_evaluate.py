@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from hspec_trt.training.evaluate import Acceptance, _walk
 
@@ -35,3 +36,12 @@ def test_nothing_counts_beyond_the_text() -> None:
     total = _count([3, 3])
     assert (total.steps, total.tokens, total.accepted) == (1, 1, [1, 0, 0])
     assert _count([3]).steps == 0
+
+
+def test_the_interval_is_over_conversations() -> None:
+    total = Acceptance(offered=[0] * 3, accepted=[0] * 3)
+    for accepted in ([0] * 11, [3] * 13):  # ten steps of one token; three of four
+        _walk(total, np.array(accepted), 4, 4 + len(accepted))
+    assert total.conversations == [(10, 10), (12, 3)]
+    assert (total.length.value, total.length.low, total.length.high) == pytest.approx((22 / 13, 1.0, 4.0))
+    assert total.length.value == total.mean_length

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches a step: bound and run, or, for a decode shape that came before, as one recorded CUDA graph.
+
+A decode shape has a context of its own (one for each of two page buffers), because a graph lasts only as long as its
+context's bindings stay.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hspec_trt.runtime.trt.buckets import StepShape
+from hspec_trt.runtime.trt.cuda import Cuda, CudaError
+from hspec_trt.runtime.trt.engine import DECODE_PROFILE, MIXED_PROFILE, EngineError, TrtContext, TrtEngine
+from hspec_trt.runtime.trt.layout import Layout
+from hspec_trt.runtime.trt.pools import Bindings, PagePools
+
+MAX_SHAPES: Final = 64
+"""Decode shapes that are kept; the one unused for longest goes first."""
+
+
+@dataclass
+class LaunchCounts:
+    """How steps were launched so far."""
+
+    bound: int = 0
+    recorded: int = 0
+    replayed: int = 0
+
+
+@dataclass
+class _Decoder:
+    """What is kept of one decode shape.
+
+    Attributes:
+        ran: it ran once, which TensorRT asks for before a launch is recorded.
+        graph: the recorded launch.
+    """
+
+    context: TrtContext
+    ran: bool = False
+    graph: Any = None
+
+
+class Launcher:
+    """Launches steps of one engine.
+
+    Attributes:
+        capture_fault: why recording was given up, in words; empty where it was not.
+    """
+
+    def __init__(self, engine: TrtEngine, cuda: Cuda, pools: PagePools, *, use_graphs: bool) -> None:
+        self._engine, self._cuda, self._pools = engine, cuda, pools
+        self._use_graphs = use_graphs
+        self._mixed = engine.context(MIXED_PROFILE)
+        self._decoders: OrderedDict[tuple[StepShape, int], _Decoder] = OrderedDict()
+        self.counts = LaunchCounts()
+        self.capture_fault = ""
+
+    def launch(self, shape: StepShape, layout: Layout, inputs: int, outputs: Layout, results: int) -> None:
+        """Start a step, in the stream's order; afterwards the pools that it wrote are those to read.
+
+        Args:
+            layout, inputs: where the inputs lie, and the address of their block.
+            outputs, results: the same of the outputs.
+
+        Raises:
+            CudaError, EngineError: it cannot be started.
+        """
+        if shape.decode:
+            self._launch_decode(shape, _bindings(layout, inputs), _bindings(outputs, results))
+        else:
+            self._bind(self._mixed, _bindings(layout, inputs), _bindings(outputs, results))
+            self._mixed.run()
+            self.counts.bound += 1
+        self._pools.swap()
+
+    def forget_addresses(self) -> None:
+        """Drop recorded launches: memory that they use goes away. Nothing may be running."""
+        for decoder in self._decoders.values():
+            self._drop_graph(decoder)
+
+    def _launch_decode(self, shape: StepShape, inputs: Bindings, outputs: Bindings) -> None:
+        decoder = self._decoder(shape)
+        if decoder.graph is not None:
+            self._cuda.launch(decoder.graph)
+            self.counts.replayed += 1
+            return
+        self._bind(decoder.context, inputs, outputs)
+        if self._use_graphs and decoder.ran and decoder.context.can_be_captured:
+            self._record(decoder)
+        if decoder.graph is not None:
+            self._cuda.launch(decoder.graph)
+        else:
+            decoder.context.run()
+            decoder.ran = True
+            self.counts.bound += 1
+
+    def _decoder(self, shape: StepShape) -> _Decoder:
+        key = (shape, self._pools.reading)
+        decoder = self._decoders.pop(key, None)
+        if decoder is None:
+            if len(self._decoders) >= MAX_SHAPES:
+                self._cuda.synchronize()
+                self._drop_graph(self._decoders.popitem(last=False)[1])
+            decoder = _Decoder(self._engine.context(DECODE_PROFILE))
+        self._decoders[key] = decoder
+        return decoder
+
+    def _bind(self, context: TrtContext, inputs: Bindings, outputs: Bindings) -> None:
+        context.bind(inputs | self._pools.inputs(), outputs | self._pools.outputs())
+
+    def _record(self, decoder: _Decoder) -> None:
+        """Record the launch of what is bound; where that fails, nothing is recorded any more."""
+        try:
+            self._cuda.begin_capture()
+            try:
+                decoder.context.run()
+            finally:
+                graph = self._cuda.end_capture()
+        except (CudaError, EngineError) as error:
+            self._use_graphs, self.capture_fault = False, str(error)
+        else:
+            decoder.graph = graph
+            self.counts.recorded += 1
+
+    def _drop_graph(self, decoder: _Decoder) -> None:
+        if decoder.graph is not None:
+            self._cuda.destroy_graph(decoder.graph)
+            decoder.graph = None
+
+
+def _bindings(layout: Layout, block: int) -> Bindings:
+    return {name: (block + place.offset, place.shape) for name, place in layout.places.items()}

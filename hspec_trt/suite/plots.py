@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three pictures of a comparison: acceptance by position, accepted length by task, memory by concurrency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hspec_trt.suite.figures import ALL, DrafterFigures
+from hspec_trt.suite.run import LOOKUP, OFF
+
+CONTEXT: Final = 4096
+"""Tokens of each request in the picture of memory."""
+PAGE_SIZE: Final = 64
+ROWS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+NAMES: Final = ("acceptance_by_position.png", "accepted_length_by_task.png", "memory_by_concurrency.png")
+
+
+def draw_all(rows: Sequence[DrafterFigures], folder: Path) -> list[Path]:
+    """Write the three PNG files."""
+    drawn = []
+    for name, draw in zip(NAMES, (_positions, _tasks, _memory), strict=True):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(9, 4.2), layout="constrained")
+        draw(figure.subplots(), [row for row in rows if row.name != OFF])
+        figure.savefig(folder / name, dpi=110)
+        drawn.append(folder / name)
+    return drawn
+
+
+def _positions(axes: Any, rows: Sequence[DrafterFigures]) -> None:
+    for row in rows:
+        axes.plot(range(1, len(row.positions) + 1), row.positions, marker="o", label=row.name)
+    axes.set(title="acceptance by position", xlabel="position of the draft", ylabel="accepted, with all before it")
+    axes.legend(fontsize=8)
+
+
+def _tasks(axes: Any, rows: Sequence[DrafterFigures]) -> None:
+    tasks = [ALL, *(task for task in rows[0].lengths if task != ALL)]
+    width = 0.8 / len(rows)
+    for index, row in enumerate(rows):
+        found = [row.lengths[task] for task in tasks]
+        places = [place + (index - (len(rows) - 1) / 2) * width for place in range(len(tasks))]
+        below = [max(0.0, one.value - one.low) for one in found]
+        above = [max(0.0, one.high - one.value) for one in found]
+        heights = [one.value for one in found]
+        axes.bar(places, heights, width, yerr=[below, above], label=row.name, error_kw={"lw": 0.7})
+    axes.set_xticks(range(len(tasks)), tasks, rotation=20)
+    axes.set(title="accepted length by task, 95 % intervals", ylabel="tokens a step", ylim=(1.0, None))
+    axes.legend(fontsize=7, ncols=3)
+
+
+def _memory(axes: Any, rows: Sequence[DrafterFigures]) -> None:
+    """Bytes of K/V that live between steps beyond the target's own, by drafter, beside the target's."""
+    kept = [row for row in rows if row.name != LOOKUP]
+    target = kept[0].kv.target_per_token if kept else 0
+    requests = range(len(ROWS))
+    axes.plot(requests, [count * CONTEXT * target / 2**20 for count in ROWS], color="black", label="target alone")
+    for row in kept:
+        sizes = [count * row.kv.request_bytes(CONTEXT, PAGE_SIZE) / 2**20 for count in ROWS]
+        style = "-" if row.kv.drafter_per_token else "--"
+        axes.plot(requests, sizes, style, marker=".", label=f"with {row.name}")
+    axes.set_xticks(requests, [str(count) for count in ROWS])
+    title = f"K/V of requests of {CONTEXT:,} tokens"
+    axes.set(title=title, xlabel="requests at once", ylabel="MiB", yscale="log" if kept else "linear")
+    axes.legend(fontsize=8)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a decode step's time goes: target, drafter, rest. One row, measured by what is left out.
+
+A step without drafts, one that verifies drafts from elsewhere (so that the drafter does not run), and one with the
+drafter are timed in turn; the drafter's share is the difference of the last two.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hspec_trt.config.sampling import SamplingParams
+from hspec_trt.runtime.core import EngineCore
+from hspec_trt.runtime.lookup import HostDrafts, ScriptedDrafts
+from hspec_trt.runtime.request import Update
+from hspec_trt.suite.records import Timing
+
+ROUNDS = 3
+WARM_STEPS = 2
+"""First decode steps of an answer that are not counted: one without drafts, one that pays for memory."""
+
+
+@dataclass
+class _Times:
+    session: list[float] = field(default_factory=list)
+    rest: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+
+
+def time_steps(core: EngineCore, prompt: Sequence[int], *, steps: int) -> Timing:
+    """Time an idle engine on one prompt.
+
+    Args:
+        prompt: token ids.
+        steps: decode steps of each kind and round; the prompt and `steps` times G + 1 tokens must fit the engine.
+    """
+    limits = core.session.limits
+    times = {name: _Times() for name in ("plain", "verify", "full")}
+    for _ in range(ROUNDS):
+        _decode(core, prompt, times["plain"], steps, drafts=False)
+        if limits.num_drafts:
+            script = ScriptedDrafts(_script(prompt, times["plain"].tokens, steps), 0, limits.vocab_size)
+            _decode(core, prompt, times["verify"], steps, script=script)
+        if limits.has_drafter:
+            _decode(core, prompt, times["full"], steps)
+    plain = median(times["plain"].session)
+    verify = median(times["verify"].session) if limits.num_drafts else plain
+    full = median(times["full"].session) if limits.has_drafter else verify
+    rest = median(times["full" if limits.has_drafter else "plain"].rest)
+    return Timing(plain, verify, full, rest, os.getloadavg()[0])
+
+
+def _script(prompt: Sequence[int], known: Sequence[int], steps: int) -> NDArray[np.int32]:
+    """Text for a script to get wrong: what is known of the answer, then anything."""
+    text = np.array([*prompt, *known], np.int32)
+    return np.concatenate([text, np.resize(text, 64 * (steps + WARM_STEPS))])
+
+
+def _decode(
+    core: EngineCore,
+    prompt: Sequence[int],
+    times: _Times,
+    steps: int,
+    *,
+    drafts: bool = True,
+    script: HostDrafts | None = None,
+) -> None:
+    """Decode `steps` steps after the warm ones and note each one's seconds in and outside the session."""
+    limits = core.session.limits
+    width = limits.num_drafts + 1 if drafts else 1
+    params = SamplingParams(
+        max_tokens=(steps + WARM_STEPS + 1) * width,
+        temperature=0.0,
+        ignore_eos=True,
+        drafts="on" if drafts else "off",
+        draft_source=None if script is None else "prompt_lookup",  # so that the drafter's pass is left out
+    )
+    said: list[int] = []
+
+    def take(update: Update) -> None:
+        if update.error is not None:
+            raise update.error
+        said.extend(update.token_ids)
+
+    sequence = core.make(prompt, params, take, host_drafts=script)
+    core.add(sequence)
+    number = 0
+    while not core.is_idle:
+        before, start = core.stats.step_seconds, time.perf_counter()
+        decoding = core.stats.new_tokens
+        core.step()
+        wall, session = time.perf_counter() - start, core.stats.step_seconds - before
+        number += core.stats.new_tokens > decoding
+        if number > WARM_STEPS + 1:
+            times.session.append(session)
+            times.rest.append(wall - session)
+        if number > WARM_STEPS + steps:
+            core.cancel(sequence)
+    times.tokens = times.tokens or said

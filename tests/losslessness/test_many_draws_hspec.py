@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Case C5 at its full size, with its own drafter. A file of its own, so that the two run side by side."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.distribution import TARGET, check_draws
+
+from .conftest import CoreFor
+
+
+@pytest.mark.slow
+def test_two_hundred_thousand_draws(core_for: CoreFor) -> None:
+    check_draws("hspec_qwen3", TARGET, 200_000, 1.0, "on", core_for)
