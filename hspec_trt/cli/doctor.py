@@ -71,9 +71,12 @@ def cuda_driver_version() -> str | None:
     except OSError:
         return None
     version, devices = ctypes.c_int(), ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDriverGetVersion(ctypes.byref(version)):
+    try:
+        failed = driver.cuInit(0) or driver.cuDriverGetVersion(ctypes.byref(version))
+        failed = failed or driver.cuDeviceGetCount(ctypes.byref(devices))
+    except AttributeError:  # a library of that name that is no driver
         return None
-    if driver.cuDeviceGetCount(ctypes.byref(devices)) or not devices.value:
+    if failed or not devices.value:
         return None
     return f"{version.value // 1000}.{version.value % 1000 // 10}"
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import ctypes
 import json
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from hspec_trt.cli import main
 from hspec_trt.cli.app import COMMANDS
+from hspec_trt.cli.doctor import cuda_driver_version
 
 
 def exit_code(arguments: list[str]) -> int:
@@ -58,6 +60,12 @@ def test_doctor_tells_what_runs_here(capsys: pytest.CaptureFixture[str]) -> None
     assert told["backends"]["onnxruntime"]["builds"] == "yes"
     assert set(told["packages"]) == {"onnxruntime", "tensorrt-rtx", "tensorrt", "torch", "fastapi", "llguidance"}
     assert exit_code(["doctor"]) == 0
+
+
+def test_a_library_that_only_has_the_drivers_name_is_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger = ctypes.CDLL("libm.so.6")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: stranger)
+    assert cuda_driver_version() is None
 
 
 def test_a_polite_kill_is_an_interrupt() -> None:
