@@ -26,6 +26,7 @@ from hspec_trt.bundle import (
     record_file,
     write_weights,
 )
+from hspec_trt.bundle.layers import LAYERS_FILE
 from hspec_trt.bundle.manifest import MANIFEST_FILE
 from hspec_trt.bundle.weights import WEIGHTS_FILE, total_bytes
 from hspec_trt.checkpoint.drafter import DrafterCheckpoint, load_drafter
@@ -42,7 +43,6 @@ from hspec_trt.progress import SILENT, Progress
 
 GRAPH_FILE: Final = "graph.onnx"
 PLAN_FILE = "rank0.engine"
-LAYERS_FILE = "rank0.layers.json"
 LOG_FILE = "rank0.log"
 LOG_SUFFIX = ".build.log"
 LOOKUP_DRAFTS: Final = 7

@@ -8,10 +8,9 @@ from collections import Counter
 from pydantic import TypeAdapter, ValidationError
 
 from hspec_trt.bundle import EngineFolder
+from hspec_trt.bundle.layers import LAYERS_FILE, Parsed
 from hspec_trt.bundle.manifest import REBUILD
-from hspec_trt.engine.job import Parsed
 from hspec_trt.errors import LoadError
-from hspec_trt.pipeline import LAYERS_FILE
 
 _PARSED = TypeAdapter(Parsed)
 Sections = dict[str, dict[str, object]]

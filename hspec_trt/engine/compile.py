@@ -17,11 +17,12 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
+from hspec_trt.bundle.layers import Parsed
 from hspec_trt.config.build import BuildConfig, EngineLimits
 from hspec_trt.engine.backends import TrtBackend, trt_backend
 from hspec_trt.engine.child import run_child
 from hspec_trt.engine.estimate import BuildEstimate, check_room, estimate_build
-from hspec_trt.engine.job import GRAPH_FILE, JOB, JOB_FILE, BuildJob, Event, Parsed, PhaseAdvanced, PhaseStarted
+from hspec_trt.engine.job import GRAPH_FILE, JOB, JOB_FILE, BuildJob, Event, PhaseAdvanced, PhaseStarted
 from hspec_trt.engine.prepare import (
     ExternalWeight,
     check_dtype,

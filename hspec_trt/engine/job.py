@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
+from hspec_trt.bundle.layers import Parsed
 from hspec_trt.config.build import Backend
 from hspec_trt.engine.prepare import ExternalWeight
 from hspec_trt.engine.profiles import Profile
@@ -44,39 +45,6 @@ class BuildJob:
     output: str
     log: str
     timing_cache: str | None = None
-
-
-@dataclass(frozen=True)
-class PluginLayer:
-    """A plugin layer as TensorRT parsed it.
-
-    Attributes:
-        name: of the layer.
-        op: name of the plugin.
-        fields: what the plugin was created with.
-        inputs, outputs: tensor names.
-        aliased: output tensor to the input tensor whose memory it shares.
-    """
-
-    name: str
-    op: str
-    fields: dict[str, int | float]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    aliased: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """The network stands.
-
-    Attributes:
-        layer_counts: TensorRT layer kind to how many there are.
-    """
-
-    layer_counts: dict[str, int]
-    plugin_layers: tuple[PluginLayer, ...]
-    kind: Literal["parsed"] = "parsed"
 
 
 @dataclass(frozen=True)

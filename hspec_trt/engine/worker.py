@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from hspec_trt.bundle.layers import Parsed, PluginLayer
 from hspec_trt.contract import OPS
 from hspec_trt.engine.backends import trt_backend
 from hspec_trt.engine.job import (
@@ -28,10 +29,8 @@ from hspec_trt.engine.job import (
     Done,
     Event,
     Failed,
-    Parsed,
     PhaseAdvanced,
     PhaseStarted,
-    PluginLayer,
 )
 from hspec_trt.engine.profiles import Profile
 from hspec_trt.errors import HspecError

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hspec_trt.bundle import Manifest, open_engine, record_file
+from hspec_trt.bundle.layers import Parsed, PluginLayer
 from hspec_trt.cli import main
-from hspec_trt.engine.job import Parsed, PluginLayer
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "hspec_qwen3"
 COMMON = ("--backend", "tensorrt-rtx", "--plugins", "none", "--max-batch-size", "4", "--max-num-tokens", "64")
