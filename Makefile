@@ -13,12 +13,13 @@ TENSORRT_HEADERS := $(shell sed -n 's/^headers = \["\(.*\)"\]$$/\1/p' pyproject.
 REFERENCE := $(shell sed -n "s/^reference = \['\(.*\)'\]$$/\1/p" pyproject.toml)
 DEMO_PROMPT ?= Write a Python function that returns the longest word of a sentence.
 
-.PHONY: help demo test test-fast check format clean
+.PHONY: help demo test test-fast test-long check format clean
 
 help:
 	@echo "make demo       build an H-Spec engine for SmolLM2-135M-Instruct on the CPU and stream an answer"
 	@echo "make test       run the tests"
 	@echo "make test-fast  run the tests that take seconds"
+	@echo "make test-long  run some random tests again at ten times their size"
 	@echo "make check      all gates: ruff, format, mypy, import-linter, clang-format, tests"
 	@echo "make format     format Python and C++ sources"
 
@@ -44,7 +45,10 @@ test: $(BIN)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: $(BIN)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long"
+
+test-long: $(BIN)/.dev
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m long
 
 check: $(BIN)/.dev
 	PATH="$(abspath $(BIN)):$$PATH" build_scripts/check

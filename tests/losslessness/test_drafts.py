@@ -233,7 +233,7 @@ def test_ties(name: str, cached: bool, sessions: Sessions, core_for: CoreFor) ->
     assert 40 not in text if name == "t_tie" else 20 not in text[1:]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", HSPEC_ENGINES)
 def test_fifty_prompts(name: str, sessions: Sessions, core_for: CoreFor) -> None:
     """Case C1 at its full size."""

@@ -167,11 +167,11 @@ def test_any_order_of_events(name: str, cached: bool, world_of: WorldOf) -> None
     world = world_of(name, 12)
     run_state_machine_as_test(
         lambda: TrafficMachine(world, cached=cached),
-        settings=settings(max_examples=3, stateful_step_count=25, deadline=None),
+        settings=settings(max_examples=4, stateful_step_count=30, deadline=None),
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_any_order_of_many_events(name: str, cached: bool, world_of: WorldOf) -> None:
@@ -216,7 +216,7 @@ def test_random_company(name: str, cached: bool, world_of: WorldOf) -> None:
     assert core.stats.drafts.accepted_length > 1.2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*DRAFTERS, "hspec_llama", "hspec_noseed", "hspec_nokv", "hspec_fullattn"])
 def test_long_random_traffic(name: str, world_of: WorldOf) -> None:
     world = world_of(name, 60)

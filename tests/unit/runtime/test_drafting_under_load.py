@@ -114,7 +114,7 @@ def test_near_the_better_of_on_and_off(machine: Machine, clients: int, chance: f
     check(machine, clients, chance, 300)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("chance", [0.0, 0.3, 0.6, 0.9])
 @pytest.mark.parametrize("clients", [1, 4, 16, 32])
 @pytest.mark.parametrize("machine", [CPU, GPU], ids=["cpu", "gpu"])
