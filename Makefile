@@ -42,13 +42,13 @@ demo: $(BIN)/.demo
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python examples/smollm2_hspec/demo.py --work-dir build/demo --prompt "$(DEMO_PROMPT)"
 
 test: $(BIN)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-fast: $(BIN)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long"
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not slow and not long"
 
 test-long: $(BIN)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m long
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m long
 
 check: $(BIN)/.dev
 	PATH="$(abspath $(BIN)):$$PATH" build_scripts/check

@@ -34,7 +34,7 @@ def _positions(axes: Any, rows: Sequence[DrafterFigures]) -> None:
     for row in rows:
         axes.plot(range(1, len(row.positions) + 1), row.positions, marker="o", label=row.name)
     axes.set(title="acceptance by position", xlabel="position of the draft", ylabel="accepted, with all before it")
-    axes.legend(fontsize=8)
+    _legend_beside(axes)
 
 
 def _tasks(axes: Any, rows: Sequence[DrafterFigures]) -> None:
@@ -46,23 +46,33 @@ def _tasks(axes: Any, rows: Sequence[DrafterFigures]) -> None:
         below = [max(0.0, one.value - one.low) for one in found]
         above = [max(0.0, one.high - one.value) for one in found]
         heights = [one.value for one in found]
-        axes.bar(places, heights, width, yerr=[below, above], label=row.name, error_kw={"lw": 0.7})
+        axes.errorbar(places, heights, [below, above], fmt="o", markersize=3.5, elinewidth=0.8, label=row.name)
+    for place in range(1, len(tasks)):
+        axes.axvline(place - 0.5, color="0.9", zorder=0)
     axes.set_xticks(range(len(tasks)), tasks, rotation=20)
-    axes.set(title="accepted length by task, 95 % intervals", ylabel="tokens a step", ylim=(1.0, None))
-    axes.legend(fontsize=7, ncols=3)
+    axes.set(title="accepted length by task, 95 % intervals", ylabel="tokens a step")
+    _legend_beside(axes)
+
+
+def _legend_beside(axes: Any) -> None:
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def _memory(axes: Any, rows: Sequence[DrafterFigures]) -> None:
-    """Bytes of K/V that live between steps beyond the target's own, by drafter, beside the target's."""
+    """Bytes of K/V that live between steps, of the target alone and with a drafter. Drafters alike share a line."""
+    alike: dict[tuple[int, ...], list[DrafterFigures]] = {}
     kept = [row for row in rows if row.name != LOOKUP]
+    for row in kept:
+        sizes = tuple(count * row.kv.request_bytes(CONTEXT, PAGE_SIZE) for count in ROWS)
+        alike.setdefault(sizes, []).append(row)
     target = kept[0].kv.target_per_token if kept else 0
     requests = range(len(ROWS))
     axes.plot(requests, [count * CONTEXT * target / 2**20 for count in ROWS], color="black", label="target alone")
-    for row in kept:
-        sizes = [count * row.kv.request_bytes(CONTEXT, PAGE_SIZE) / 2**20 for count in ROWS]
-        style = "-" if row.kv.drafter_per_token else "--"
-        axes.plot(requests, sizes, style, marker=".", label=f"with {row.name}")
+    for sizes, drafters in alike.items():
+        style = "-" if drafters[0].kv.drafter_per_token else "--"
+        names = "\n".join(row.name for row in drafters)
+        axes.plot(requests, [size / 2**20 for size in sizes], style, marker=".", label=f"with {names}")
     axes.set_xticks(requests, [str(count) for count in ROWS])
     title = f"K/V of requests of {CONTEXT:,} tokens"
     axes.set(title=title, xlabel="requests at once", ylabel="MiB", yscale="log" if kept else "linear")
-    axes.legend(fontsize=8)
+    _legend_beside(axes)

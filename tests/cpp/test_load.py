@@ -195,7 +195,7 @@ WAYS: dict[str, tuple[str, Callable[[Machine], object]]] = {
     "no plugin library": ("L002", lambda m: m.plugins_at(m.folder / "gone.so")),
     "plugin library is text": ("L002", lambda m: _no_library_of_ours(m, b"not ELF")),
     "plugin library is empty": ("L002", lambda m: _no_library_of_ours(m, b"")),
-    "plugin library of somebody else": ("L002", lambda m: m.plugins_at(m.library)),
+    "plugin library of somebody else": ("L002", lambda m: _no_library_of_ours(m, m.library.read_bytes())),
     "plugin library of another contract": ("L002", lambda m: m.plugins(sm=[SM], contract_version=9)),
     "plugin library of other ops": (
         "L002 L002 L002",

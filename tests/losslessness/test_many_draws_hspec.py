@@ -10,6 +10,6 @@ from tests.support.distribution import TARGET, check_draws
 from .conftest import CoreFor
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_hundred_thousand_draws(core_for: CoreFor) -> None:
     check_draws("hspec_qwen3", TARGET, 200_000, 1.0, "on", core_for)

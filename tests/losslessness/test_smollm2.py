@@ -28,7 +28,7 @@ NUM_TOKENS = 40
 def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
     output = tmp_path_factory.mktemp("smollm2") / "engine"
     build(smollm2_gguf(), ROOT / "examples" / "smollm2_hspec", output, BuildConfig(max_seq_len=1024))
-    with LLM(output, RuntimeOptions(kv_cache_memory=1 << 28)) as loaded:
+    with LLM(output, RuntimeOptions(num_threads=1, kv_cache_memory=1 << 28)) as loaded:
         yield loaded
 
 

@@ -100,7 +100,7 @@ def test_any_order_of_events() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_any_order_of_many_events() -> None:
     run_state_machine_as_test(
         lambda: TrafficMachine(WORLD), settings=settings(max_examples=150, stateful_step_count=150, deadline=None)
@@ -138,7 +138,7 @@ def test_a_thousand_steps_on_reused_slots() -> None:
     assert run_traffic(0, 1000) > 150
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_twenty_thousand_steps_on_reused_slots() -> None:
     """Case D8: no index grows without bound, and every answer of a long run is right."""
     assert run_traffic(1, 20_000) > 3000
