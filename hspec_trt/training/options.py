@@ -234,7 +234,12 @@ _FREE = (
 """Options that may change when a run is resumed; steps and decay only while they have not shown in the rate."""
 
 
-def recipe_json(kind: str, shape: ShapeOptions, options: TrainOptions) -> str:
-    """What decides the result, but for the number of steps, as sorted JSON: a run resumes only with the same."""
+def recipe_json(kind: str, shape: ShapeOptions, options: TrainOptions, *, target: str, data: str) -> str:
+    """What decides the result, but for the number of steps, as sorted JSON: a run resumes only with the same.
+
+    Args:
+        target, data: their fingerprints.
+    """
     decided = {name: value for name, value in asdict(options).items() if name not in _FREE}
-    return json.dumps({"drafter_type": kind, "shape": asdict(shape), "options": decided}, sort_keys=True, indent=1)
+    recipe = {"drafter_type": kind, "target": target, "data": data, "shape": asdict(shape), "options": decided}
+    return json.dumps(recipe, sort_keys=True, indent=1)

@@ -33,7 +33,7 @@ from hspec_trt.training.interrupts import held_interrupts
 from hspec_trt.training.options import ShapeOptions, TrainOptions, check_options, recipe_json
 from hspec_trt.training.start import make_model
 from hspec_trt.training.teacher import cache_key, fill_cache
-from hspec_trt.training.trainer import StepResult, Trainer
+from hspec_trt.training.trainer import StepResult, Trainer, check_fits
 from hspec_trt.training.types import DRAFTER_TYPES, DrafterType
 from hspec_trt.training.vocab import choose_vocab, coverage
 
@@ -117,11 +117,12 @@ def train(job: TrainJob, report: Report, *, clock: Callable[[], float] = time.mo
     conversations = text[: job.options.max_conversations]
     dtype = torch.bfloat16 if job.options.bfloat16 else torch.float32
     teacher = target_model(job.target, dtype=dtype, device=device)
-    cache = _teacher_cache(job, drafter_type, teacher, conversations, report)
     parts = split_text(job.options, conversations)
     model = _new_model(job, drafter_type, teacher, [text[index] for index in split_text(job.options, text)[0]], report)
     model.to(device)
+    check_fits(model, job.options)
     report.note(_device_line(model))
+    cache = _teacher_cache(job, drafter_type, teacher, conversations, report)
     trainer = _trainer(job, drafter_type, model, cache, parts[0])
     report.note(_size_line(model, len(parts[0]), len(parts[1]), trainer.steps))
     finished = _loop(job, drafter_type, trainer, parts[1], report, clock)
@@ -206,7 +207,7 @@ def _trainer(
         cache,
         indices,
         job.options,
-        recipe=recipe_json(job.kind, job.shape, job.options),
+        recipe=recipe_json(job.kind, job.shape, job.options, target=cache.key.target, data=cache.key.data),
     )
     state = job.work / STATE
     if state.exists():

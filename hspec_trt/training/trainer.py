@@ -54,6 +54,20 @@ class _Saved(TypedDict):
     optimizers: list[dict[str, object]]
 
 
+def check_fits(model: BlockDrafter, options: TrainOptions) -> None:
+    """Refuse ways of training that a drafter has no use for.
+
+    Raises:
+        DrafterError: D221 for short blocks that are not causal, D223 for slots to thin out that are no chain.
+    """
+    if options.short_slots and not model.causal:
+        raise DrafterError("D221", "short blocks of a drafter that is bidirectional inside the block", needed="none")
+    if options.cod_rate is not None and not model.chained:
+        raise DrafterError("D223", "--cod-rate for a drafter without chains", needed="peagle", fix="Leave it out")
+    if options.cod_rate is None and options.cod_floor != TrainOptions.cod_floor:
+        raise DrafterError("D223", "--cod-floor without --cod-rate", fix="Give both, or leave it out")
+
+
 class Trainer:
     """A drafter under training.
 
@@ -76,17 +90,7 @@ class Trainer:
         Args:
             indices: conversations of the cache to train on.
             recipe: all that decides the result; a saved run must have the same.
-
-        Raises:
-            DrafterError: D221 where the options ask for short blocks that are not causal, D223 where they ask to thin
-                out slots that are no chain.
         """
-        if options.short_slots and not model.causal:
-            raise DrafterError(
-                "D221", "short blocks of a drafter that is bidirectional inside the block", needed="none"
-            )
-        if options.cod_rate is not None and not model.chained:
-            raise DrafterError("D223", "--cod-rate for a drafter without chains", needed="peagle", fix="Leave it out")
         self.model, self.cache, self.indices, self.options = model, cache, list(indices), options
         self.recipe, self.step = recipe, 0
         self.optimizers = make_optimizers(model, options)
