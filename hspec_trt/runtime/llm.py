@@ -23,7 +23,6 @@ from hspec_trt.runtime.loading import MemoryTable
 from hspec_trt.runtime.options import RuntimeOptions
 from hspec_trt.runtime.results import AnswerBuilder, CompletionOutput, RequestOutput
 from hspec_trt.runtime.stats import RuntimeStats
-from hspec_trt.runtime.tokenizer import Tokenizer
 from hspec_trt.runtime.worker import EngineWorker
 
 Prompt = str | Sequence[int]
@@ -222,7 +221,7 @@ class LLM:
         if self.tokenizer is None or self.chat_template is None:
             raise RequestError("R107", "the engine has no chat template", fix="Give the prompt as text or token ids")
         text = self.chat_template.render(messages, tools=tools, variables=chat_template_kwargs or {})
-        return self._encode(self.tokenizer, text, special=False)
+        return self.tokenizer.encode_prompt(text, self._core.scheduler.longest, special=False)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; ids pass as they are.
@@ -234,16 +233,7 @@ class LLM:
             return list(prompt)
         if self.tokenizer is None:
             raise RequestError("R105", "the prompt is text, and the engine has no tokenizer", fix="Give token ids")
-        return self._encode(self.tokenizer, prompt, special=True)
-
-    def _encode(self, tokenizer: Tokenizer, text: str, *, special: bool) -> list[int]:
-        """Ids of a text; one that is far too long is refused (R101) before the tokenizer works through it."""
-        longest = self._core.scheduler.longest
-        least = tokenizer.least_tokens(text)
-        if least >= longest:
-            found = f"a prompt of {len(text.encode())} bytes has at least {least} tokens, too many for {longest}"
-            raise RequestError("R101", found, fix=f"The longest allowed prompt is {longest - 1} tokens")
-        return tokenizer.encode(text, special=special)
+        return self.tokenizer.encode_prompt(prompt, self._core.scheduler.longest)
 
     def close(self, *, drain: bool = False) -> None:
         """Stop the engine; what runs is finished first (`drain`) or ends with R303."""

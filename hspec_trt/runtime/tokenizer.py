@@ -96,6 +96,22 @@ class Tokenizer:
         num_bytes = check_unicode(text)
         return -(-num_bytes // self._most_bytes) if self._most_bytes else 0
 
+    def encode_prompt(self, text: str, longest: int, *, special: bool = True) -> list[int]:
+        """Ids of a prompt; one that is far too long is refused before it is worked through.
+
+        Args:
+            longest: tokens that one request can reach.
+
+        Raises:
+            RequestError: R105, as `encode`; R101 where the text's bytes alone say that it has `longest` tokens or more.
+                Tokenizers that do not work on bytes allow no such answer.
+        """
+        least = self.least_tokens(text)
+        if least >= longest:
+            found = f"a prompt of {len(text.encode())} bytes has at least {least} tokens, too many for {longest}"
+            raise RequestError("R101", found, fix=f"The longest allowed prompt is {longest - 1} tokens")
+        return self.encode(text, special=special)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the tokens; special tokens and unknown ids are left out."""
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)

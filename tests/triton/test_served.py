@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import threading
 import time
@@ -20,8 +21,11 @@ from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.errors import RequestError
 from hspec_trt.runtime.llm import LLM
 from hspec_trt.runtime.session import StepInputs, StepOutputs
+from hspec_trt.runtime.tokenizer import Tokenizer
 from hspec_trt.serving.triton.repository import ExportOptions, export_repository
+from hspec_trt.serving.triton.steps import preprocess
 from tests.support.fake_triton import Logger, Sender, Server, TritonError, TritonModelException, metric, serving
+from tests.support.tokenizers_toy import ours
 
 GREEDY = {"temperature": 0.0, "max_tokens": 20}
 
@@ -165,6 +169,17 @@ BAD = {
     "R423": {"messages": "[{", "text_input": ""},
     "R425": {"stop": True},
 }
+
+
+def test_a_prompt_of_megabytes_is_refused_before_it_is_encoded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("the text was encoded"))
+    monkeypatch.setattr(Tokenizer, "least_tokens", lambda self, text: len(text))  # a byte a token
+    text = "x" * 7_000_000
+    for ask in ({"text_input": text}, {"messages": json.dumps([{"role": "user", "content": text}])}):
+        assert re.search(r"error\[R101\].*has at least", server.ask(**ask).sender.failure().message)
+    arrays = {"QUERY": np.array([[text]], np.object_), "REQUEST_OUTPUT_LEN": np.array([[4]], np.int32)}
+    with pytest.raises(RequestError, match=r"R101.*has at least"):
+        preprocess(arrays, ours("byte_level"), vocab_size=256, max_seq_len=100)
 
 
 @pytest.mark.parametrize("code", BAD)

@@ -152,15 +152,17 @@ class ServedEngine:
         """A prompt as text and ids; a conversation is laid out by the model's own template.
 
         Raises:
-            RequestError: R105 the text is not Unicode, R107 no template, or one that refuses the messages.
+            RequestError: R101 the text is far too long, R105 it is not Unicode, R107 no template, or one that refuses
+                the messages.
         """
+        longest = self.core.scheduler.longest
         if ask.messages:
             if self._chat_template is None:
                 raise RequestError("R107", "the engine has no chat template", fix="Send the prompt as text_input")
             text = self._chat_template.render(ask.messages, tools=ask.tools)
-            return Prompt(text, tuple(self.tokenizer.encode(text, special=False)))
+            return Prompt(text, tuple(self.tokenizer.encode_prompt(text, longest, special=False)))
         if ask.text is not None:
-            return Prompt(ask.text, tuple(self.tokenizer.encode(ask.text)))
+            return Prompt(ask.text, tuple(self.tokenizer.encode_prompt(ask.text, longest)))
         return Prompt(self.tokenizer.decode(ask.token_ids), ask.token_ids)
 
     def builders(self, ask: Ask) -> Iterator[AnswerBuilder]:

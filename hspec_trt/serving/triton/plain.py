@@ -48,8 +48,9 @@ class PreprocessingModel(PlainModel):
 
     def __init__(self, utils: object, args: Mapping[str, str]) -> None:
         backend, folder = Backend(utils), _TokenizerFolder(utils, args)
-        vocab_size = folder.engine.manifest.target.vocab_size
-        super().__init__(backend, lambda arrays: preprocess(arrays, folder.tokenizer, vocab_size))
+        manifest = folder.engine.manifest
+        sizes = {"vocab_size": manifest.target.vocab_size, "max_seq_len": manifest.limits.max_seq_len}
+        super().__init__(backend, lambda arrays: preprocess(arrays, folder.tokenizer, **sizes))
 
 
 class PostprocessingModel(PlainModel):

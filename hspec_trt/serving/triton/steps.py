@@ -22,17 +22,17 @@ _NOT_SET: Final = -1
 Named = list[tuple[Tensor, Array]]
 
 
-def preprocess(arrays: Mapping[str, Array], tokenizer: Tokenizer, vocab_size: int) -> Named:
+def preprocess(arrays: Mapping[str, Array], tokenizer: Tokenizer, *, vocab_size: int, max_seq_len: int) -> Named:
     """Prompts and words to token ids; the outputs are `models.PREPROCESSING_OUTPUTS`, one line for each prompt.
 
     Raises:
-        RequestError: R105, R210, R422, R423.
+        RequestError: R101, R105, R210, R422, R423.
     """
     queries = [str(values.scalar("QUERY", "STRING", line)) for line in arrays["QUERY"]]
     for tensor in models.PREPROCESSING_INPUTS:
         if tensor.name in _REFUSED and tensor.name in arrays:
             values.refuse_unless_neutral(Input(tensor, Use.REFUSED, neutral=(0,)), arrays[tensor.name])
-    prompts = [tokenizer.encode(query) for query in queries]
+    prompts = [tokenizer.encode_prompt(query, max_seq_len) for query in queries]
     count = len(prompts)
     lengths = np.array([[len(prompt)] for prompt in prompts], np.int32)
     made: dict[str, Array] = {
