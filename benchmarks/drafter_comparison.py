@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--cache", type=Path)
-    parser.add_argument("--steps", type=int, default=650)
+    parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--optimizer", default="adamw")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
