@@ -38,6 +38,11 @@ VARIANTS = {
         " --markov-rank 24 --intermediate-size 540",
     ),
     "no-seed": ("hspec", f"{_HYBRID} {_MAMBA} --no-state-injection --markov-rank 24 --intermediate-size 876"),
+    "seed-per-layer": (
+        "hspec",
+        f"{_HYBRID} {_MAMBA} {_FUSED} --seed-mode per_layer --markov-rank 24 --intermediate-size 168",
+    ),
+    "seed-once": ("hspec", f"{_HYBRID} {_MAMBA} {_FUSED} --seed-mode once --markov-rank 24 --intermediate-size 512"),
     "no-markov": ("hspec", f"{_HYBRID} {_MAMBA} {_FUSED} --markov-rank 0 --intermediate-size 784"),
 }
 """Name of a run to drafter type and its own options."""
