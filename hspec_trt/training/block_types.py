@@ -3,33 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from hspec_trt.config.drafters_block import DFlashConfig, DSparkConfig
 from hspec_trt.config.drafters_eagle import PEagleConfig
-from hspec_trt.config.rope import RopeConfig
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.training.options import ShapeOptions
-from hspec_trt.training.start import check_shape, need_fused_layers, spread_layers
+from hspec_trt.training.start import SharedFields, check_shape, need_fused_layers, shared_fields, spread_layers
 
 
-class _Common(TypedDict):
-    """Fields that follow alike from target and shape."""
-
-    vocab_size: int
-    draft_vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rms_norm_eps: float
-    rope: RopeConfig
-    mask_token_id: int
+class _Common(SharedFields):
     fused_layers: tuple[int, ...]
-    max_position: int
     windows: tuple[int, ...]
-    attention_bias: bool
 
 
 class _Block(_Common):
@@ -94,18 +77,7 @@ def _common(target: TargetConfig, shape: ShapeOptions) -> _Common:
     need_fused_layers(shape)
     check_shape(target, shape)
     return _Common(
-        vocab_size=target.vocab_size,
-        draft_vocab_size=shape.draft_vocab_size or target.vocab_size,
-        hidden_size=target.hidden_size,
-        intermediate_size=shape.intermediate_size or target.intermediate_size,
-        num_heads=target.num_heads,
-        num_kv_heads=target.num_kv_heads,
-        head_dim=target.head_dim,
-        rms_norm_eps=target.rms_norm_eps,
-        rope=target.rope,
-        mask_token_id=shape.mask_token_id,
+        **shared_fields(target, shape),
         fused_layers=shape.fused_layers,
-        max_position=target.max_position,
         windows=(shape.sliding_window,) * shape.num_layers,
-        attention_bias=target.attention_bias,
     )

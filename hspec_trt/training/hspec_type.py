@@ -7,7 +7,7 @@ from hspec_trt.config.drafter import HSpecConfig
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.errors import DrafterError, Faults
 from hspec_trt.training.options import ShapeOptions
-from hspec_trt.training.start import check_shape, need_fused_layers
+from hspec_trt.training.start import check_shape, need_fused_layers, shared_fields
 
 
 def make_config(target: TargetConfig, shape: ShapeOptions) -> HSpecConfig:
@@ -20,20 +20,10 @@ def make_config(target: TargetConfig, shape: ShapeOptions) -> HSpecConfig:
     attention = shape.block_pattern.count("attention")
     return HSpecConfig(
         kind="hspec",
-        vocab_size=target.vocab_size,
-        draft_vocab_size=shape.draft_vocab_size or target.vocab_size,
-        hidden_size=target.hidden_size,
-        intermediate_size=shape.intermediate_size or target.intermediate_size,
-        num_heads=target.num_heads,
-        num_kv_heads=target.num_kv_heads,
-        head_dim=target.head_dim,
-        rms_norm_eps=target.rms_norm_eps,
-        rope=target.rope,
+        **shared_fields(target, shape),
         block_size=shape.block_size,
         num_drafts=shape.block_size - 1,
-        mask_token_id=shape.mask_token_id,
         fused_layers=shape.fused_layers if shape.state_injection else (),
-        max_position=target.max_position,
         block_pattern=shape.block_pattern,
         attn_kv_layers=shape.kv_layers,
         attn_windows=(shape.sliding_window,) * attention,
@@ -45,7 +35,6 @@ def make_config(target: TargetConfig, shape: ShapeOptions) -> HSpecConfig:
         seed_mode=shape.seed_mode,
         fc_norm=shape.fc_norm,
         use_qk_norm=target.qk_norm,
-        attention_bias=target.attention_bias,
         markov_rank=shape.markov_rank,
         confidence_head=shape.confidence_head,
         confidence_with_markov=shape.confidence_head and shape.markov_rank > 0,

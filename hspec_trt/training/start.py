@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from hspec_trt.config.drafter import DrafterConfig
+from hspec_trt.config.rope import RopeConfig
 from hspec_trt.config.target import TargetConfig
 from hspec_trt.errors import DrafterError, Faults
 from hspec_trt.modeling.block import BlockDrafter, SharedTables
@@ -18,6 +20,41 @@ from hspec_trt.training.options import ShapeOptions
 INIT_STD = 0.02
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 _HEAD_NORMS = ("q_norm", "k_norm")
+
+
+class SharedFields(TypedDict):
+    """Fields of every drafter's configuration that follow alike from target and shape."""
+
+    vocab_size: int
+    draft_vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope: RopeConfig
+    mask_token_id: int
+    max_position: int
+    attention_bias: bool
+
+
+def shared_fields(target: TargetConfig, shape: ShapeOptions) -> SharedFields:
+    """Those of a new drafter for a target."""
+    return SharedFields(
+        vocab_size=target.vocab_size,
+        draft_vocab_size=shape.draft_vocab_size or target.vocab_size,
+        hidden_size=target.hidden_size,
+        intermediate_size=shape.intermediate_size or target.intermediate_size,
+        num_heads=target.num_heads,
+        num_kv_heads=target.num_kv_heads,
+        head_dim=target.head_dim,
+        rms_norm_eps=target.rms_norm_eps,
+        rope=target.rope,
+        mask_token_id=shape.mask_token_id,
+        max_position=target.max_position,
+        attention_bias=target.attention_bias,
+    )
 
 
 def check_shape(target: TargetConfig, shape: ShapeOptions) -> None:
