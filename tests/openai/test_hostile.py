@@ -17,7 +17,8 @@ import pytest
 
 from hspec_trt import LLM, SamplingParams
 from tests.openai.conftest import MAX_ANSWERS, MAX_BODY
-from tests.support.openai_server import Server, wait_for
+from tests.support.openai_server import Server
+from tests.support.waiting import wait_until
 
 C, CHAT = "/v1/completions", "/v1/chat/completions"
 LONG: dict[str, Any] = {"prompt": "hello", "max_tokens": 390, "ignore_eos": True, "drafts": "off", "seed": 1}
@@ -33,7 +34,7 @@ def still_good(server: Server, reference: LLM) -> Any:
     assert server.metric("hspec_kv_cache_pages", state="used") == 0
     want = reference.generate("hello", SamplingParams(seed=1, max_tokens=8)).outputs[0].text
     assert server.post(C, {"prompt": "hello", "seed": 1, "max_tokens": 8}).json["choices"][0]["text"] == want
-    wait_for(lambda: server.num_sockets() <= before)
+    wait_until(lambda: server.num_sockets() <= before)
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -52,7 +53,7 @@ def last_line(server: Server, request_id: str) -> dict[str, Any]:
     def find() -> list[dict[str, Any]]:
         return [line for line in server.lines("request") if line["request_id"] == request_id]
 
-    wait_for(find)
+    wait_until(find)
     return find()[0]
 
 
@@ -103,7 +104,7 @@ def test_a_cancelled_request_stops_within_a_step(server: Server) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     before = server.metric("hspec_generation_tokens_total")
     connection.close()
-    wait_for(lambda: server.metric("hspec_num_requests_running") == 0)
+    wait_until(lambda: server.metric("hspec_num_requests_running") == 0)
     after = server.metric("hspec_generation_tokens_total")
     line = last_line(server, "one-step")
     assert line["new_tokens"] < 380
@@ -271,14 +272,14 @@ def test_a_crowd_is_turned_away_and_comes_back(server: Server) -> None:
     """One answer more than may be open is refused, with word when to come again; the others are not touched."""
     streams = [server.connect(C, LONG | {"n": 10, "stream": True}) for _ in range(MAX_ANSWERS // 10)]
     names = ("hspec_num_requests_running", "hspec_num_requests_waiting")
-    wait_for(lambda: sum(map(server.metric, names)) == MAX_ANSWERS)
+    wait_until(lambda: sum(map(server.metric, names)) == MAX_ANSWERS)
     refused = server.post(C, {"prompt": "x", "max_tokens": 1})
     assert (refused.status, refused.code) == (429, "R439")
     assert refused.headers["retry-after"] == "1"
     assert server.ask("GET", "/health").status == 200
     for stream in streams:
         stream.close()
-    wait_for(lambda: server.post(C, {"prompt": "x", "max_tokens": 1}).status == 200)
+    wait_until(lambda: server.post(C, {"prompt": "x", "max_tokens": 1}).status == 200)
 
 
 @pytest.mark.parametrize("count", [40])

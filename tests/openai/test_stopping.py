@@ -20,7 +20,8 @@ from hspec_trt.runtime.options import RuntimeOptions
 from hspec_trt.serving.openai.options import ServeOptions
 from hspec_trt.serving.openai.server import open_socket, serve
 from hspec_trt.serving.openai.service import Service
-from tests.support.openai_server import Server, serving, wait_for
+from tests.support.openai_server import Server, serving
+from tests.support.waiting import wait_until
 from tests.unit.cli.test_run import run
 
 C = "/v1/completions"
@@ -31,7 +32,7 @@ LONG = {"prompt": "hello", "max_tokens": 390, "ignore_eos": True, "drafts": "off
 
 
 def started(server: Server) -> None:
-    wait_for(lambda: server.metric("hspec_num_requests_running") > 0)
+    wait_until(lambda: server.metric("hspec_num_requests_running") > 0)
 
 
 def read_stream(connection: socket.socket) -> bytes:
@@ -46,9 +47,9 @@ def test_a_drain_finishes_what_is_open(tiny_engine: Path, tmp_path: Path) -> Non
         stream, whole = server.connect(C, LONG | {"stream": True}), server.connect(C, LONG)
         started(server)
         server.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: server.lines("draining"))
+        wait_until(lambda: server.lines("draining"))
         with pytest.raises(OSError):
-            wait_for(lambda: socket.create_connection(("127.0.0.1", server.port), 5).close())
+            wait_until(lambda: socket.create_connection(("127.0.0.1", server.port), 5).close())
         streamed, at_once = read_stream(stream), read_stream(whole)
         assert server.process.wait(60) == 0
     assert streamed.count(b"data: ") > 100
@@ -77,7 +78,7 @@ def test_a_second_signal_ends_it_at_once(tiny_engine: Path, tmp_path: Path) -> N
         started(server)
         start = time.monotonic()
         server.process.send_signal(signal.SIGINT)
-        wait_for(lambda: server.lines("draining"))
+        wait_until(lambda: server.lines("draining"))
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(30) == 0
         assert time.monotonic() - start < 15

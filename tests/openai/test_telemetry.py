@@ -8,7 +8,8 @@ import json
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.openai_server import Server, wait_for
+from tests.support.openai_server import Server
+from tests.support.waiting import wait_until
 
 C = "/v1/completions"
 NAMES = """
@@ -48,7 +49,7 @@ def test_sums_are_those_of_the_answers(server: Server) -> None:
     ]
     usages = [server.post(C, body).json["usage"] for body in bodies]
     server.wait_until_idle()
-    wait_for(lambda: server.metric("hspec_e2e_request_latency_seconds_count") - before[names[6]] == 5)
+    wait_until(lambda: server.metric("hspec_e2e_request_latency_seconds_count") - before[names[6]] == 5)
     added = {name: server.metric(f"hspec_{name}") - before[name] for name in names}
     prompt = sum(usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
     steps = sum(usage["drafts"]["steps"] for usage in usages)
@@ -81,7 +82,7 @@ def test_replies_are_counted(server: Server) -> None:
 def test_log_lines_tell_figures_and_no_text(server: Server) -> None:
     body = {"prompt": "a very private prompt", "max_tokens": 5, "ignore_eos": True}
     server.post(C, body, headers={"x-request-id": "private"})
-    wait_for(lambda: any(line["request_id"] == "private" for line in server.lines("request")))
+    wait_until(lambda: any(line["request_id"] == "private" for line in server.lines("request")))
     (line,) = [line for line in server.lines("request") if line["request_id"] == "private"]
     assert (line["path"], line["outcome"], line["new_tokens"]) == (C, "done", 5)
     assert line["prompt_tokens"] == len("a very private prompt")

@@ -251,3 +251,8 @@ def serving(folder: Path, instance: int = 0) -> Iterator[Server]:
         yield server
     finally:
         server.model.finalize()
+
+
+def engine_of(server: Server) -> Any:
+    """The engine behind a model that generates."""
+    return server.model.model._engine

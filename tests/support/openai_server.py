@@ -12,14 +12,15 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from tests.support.waiting import wait_until
 
 START_SECONDS = 120.0
 
@@ -100,7 +101,7 @@ class Server:
         return [line for line in found if line["message"] == message]
 
     def wait_until_idle(self) -> None:
-        wait_for(lambda: self.metric("hspec_num_requests_running") + self.metric("hspec_num_requests_waiting") == 0)
+        wait_until(lambda: self.metric("hspec_num_requests_running") + self.metric("hspec_num_requests_waiting") == 0)
 
     def stop(self) -> int:
         """SIGTERM; returns the exit code."""
@@ -109,14 +110,6 @@ class Server:
 
     def num_sockets(self) -> int:
         return len(psutil.Process(self.process.pid).net_connections())
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Wait until something holds; fails when it takes too long."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
 
 
 @contextmanager
@@ -146,5 +139,5 @@ def _port(process: subprocess.Popen[bytes], log: Path) -> int:
         found.extend(re.finditer(r"http://[^ \"]*:(\d+)", log.read_text()))
         return bool(found)
 
-    wait_for(ready, START_SECONDS)
+    wait_until(ready, START_SECONDS)
     return int(found[0][1])

@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.runtime.llm import LLM
 from hspec_trt.runtime.results import CompletionOutput
 from hspec_trt.serving.triton.repository import ExportOptions, export_repository
+from tests.support import waiting
 from tests.support.triton_server import TritonServer
 
 GREEDY = {"temperature": 0.0, "max_tokens": 20}
@@ -56,8 +57,5 @@ def cancelled(server: TritonServer, model: str = "hspec") -> float:
         return 0.0
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.02)
+wait_until = partial(waiting.wait_until, seconds=60.0)
+"""A server loads models and ends processes meanwhile."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -20,12 +19,12 @@ import pytest
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.errors import RequestError
 from hspec_trt.runtime.llm import LLM
-from hspec_trt.runtime.session import StepInputs, StepOutputs
 from hspec_trt.runtime.tokenizer import Tokenizer
 from hspec_trt.serving.triton.repository import ExportOptions, export_repository
 from hspec_trt.serving.triton.steps import preprocess
-from tests.support.fake_triton import Logger, Sender, Server, TritonError, TritonModelException, metric, serving
+from tests.support.fake_triton import Sender, Server, TritonError, engine_of, metric, serving
 from tests.support.tokenizers_toy import ours
+from tests.support.waiting import wait_until
 
 GREEDY = {"temperature": 0.0, "max_tokens": 20}
 
@@ -226,10 +225,6 @@ def test_a_client_that_gives_up_frees_its_row_within_one_step(server: Server, mo
     assert running.sender.finals == 1
 
 
-def engine_of(server: Server) -> Any:
-    return server.model.model._engine
-
-
 def test_random_cancels_end_every_request_once_and_leave_nothing(server: Server) -> None:
     """Case F11: cancelled before start, in prefill, at the natural end, twice; exactly one last response each."""
     rng = random.Random(0)
@@ -263,18 +258,11 @@ def test_random_cancels_end_every_request_once_and_leave_nothing(server: Server)
     assert core.scheduler.allocator.in_use == 0
 
 
-def wait_until(condition: Any, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.005)
-
-
 def test_metrics_follow_the_runtime(server: Server) -> None:
     labels = {"model": "hspec", "version": "1", "instance": "0"}
     engine = engine_of(server)
     server.ask(text_input="the sea", **GREEDY).sender.wait()
-    wait_until(lambda: metric("hspec_tokens", kind="new", **labels).value == engine.core.stats.new_tokens)
+    wait_until(lambda: metric("hspec_tokens", kind="new", **labels).value == engine.core.stats.new_tokens, 20)
     drafts = engine.core.stats.drafts
     assert metric("nv_trt_llm_request_metrics", request_type="max", **labels).value == 8
     assert metric("nv_trt_llm_request_metrics", request_type="active", **labels).value == 0
@@ -313,101 +301,3 @@ def test_one_response_for_each_request_where_not_decoupled(tiny_engine: Path, tm
     with serving(exported(tiny_engine, tmp_path / "r", decoupled=False, interface="llmapi")) as server:
         assert len(server.ask(text_input="x", **GREEDY).sender.wait()) == 1
         assert "R426" in server.ask(text_input="x", streaming=True).sender.failure().message
-
-
-class Faulty:
-    """A session that raises, or finds non-finite logits, when it is told to."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self.error: BaseException | None = None
-        self.bad_rows = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-    def step(self, inputs: StepInputs) -> StepOutputs:
-        if self.error is not None:
-            raise self.error
-        outputs = self._session.step(inputs)
-        return replace(outputs, finite=np.zeros_like(outputs.finite)) if self.bad_rows else outputs
-
-
-@pytest.fixture
-def faulty(repository: Path) -> Iterator[tuple[Server, Faulty]]:
-    with serving(repository / "hspec") as server:
-        watched = engine_of(server)._session
-        watched._session = Faulty(watched._session)
-        yield server, watched._session
-
-
-def test_non_finite_logits_end_the_request_and_not_the_model(faulty: tuple[Server, Faulty]) -> None:
-    server, session = faulty
-    session.bad_rows = True
-    error = server.ask(text_input="x").sender.failure()
-    assert (error.code, "R301" in error.message) == (TritonError.INTERNAL, True)
-    session.bad_rows = False
-    server.ask(text_input="x", **GREEDY).sender.wait()
-    assert server.model.is_ready()
-
-
-def test_a_failed_step_ends_its_requests_and_not_the_model(faulty: tuple[Server, Faulty]) -> None:
-    server, session = faulty
-    session.error = RequestError("R302", "the step failed")
-    assert "R302" in server.ask(text_input="x").sender.failure().message
-    session.error = None
-    server.ask(text_input="x", **GREEDY).sender.wait()
-    assert server.model.is_ready()
-
-
-@pytest.mark.parametrize("error", [RequestError("R302", "CUDA error 700"), ZeroDivisionError("ours")])
-def test_a_dead_session_takes_the_model_out_of_service(
-    error: Exception, faulty: tuple[Server, Faulty], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server, session = faulty
-    monkeypatch.setattr(threading, "excepthook", lambda args: None)
-    session.error = error
-    requests = [server.ask(text_input="x", stream=True) for _ in range(12)]
-    wait_until(lambda: server.unloaded == ["hspec"])
-    for request in requests:
-        assert request.sender.failure().code in (TritonError.INTERNAL, TritonError.UNAVAILABLE)
-        assert request.sender.finals == 1
-    assert not server.model.is_ready()
-    refused = server.ask(text_input="x").sender.failure()
-    assert refused.message.startswith("error[R30")
-    time.sleep(0.05)
-    assert server.unloaded == ["hspec"], "asked once"
-
-
-def test_a_server_that_cannot_unload_is_told_how_to(faulty: tuple[Server, Faulty]) -> None:
-    server, session = faulty
-    server.explicit = False
-    session.error = RequestError("R302", "CUDA error 700")
-    server.ask(text_input="x").sender.failure()
-    wait_until(lambda: any("--model-control-mode=explicit" in line for line in Logger.lines))
-    assert "R30" in server.ask(text_input="x").sender.failure().message
-
-
-def test_unloading_ends_what_runs(repository: Path) -> None:
-    with serving(repository / "hspec") as server:
-        running = server.ask(text_input="x", max_tokens=3900, stream=True, ignore_eos=True)
-    assert running.sender.failure(1).code == TritonError.UNAVAILABLE
-    assert running.sender.finals == 1
-
-
-def test_a_server_that_stops_ends_what_runs(repository: Path) -> None:
-    with serving(repository / "hspec") as server:
-        running = [server.ask(text_input="x", max_tokens=3900, stream=True, ignore_eos=True) for _ in range(12)]
-        server.stopping = True
-        assert [request.sender.failure(2).code for request in running] == [TritonError.UNAVAILABLE] * 12
-
-
-def test_faults_of_the_configuration_are_told_when_the_model_is_loaded(repository: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(repository / "hspec", tmp_path / "hspec")
-    text = (folder / "config.pbtxt").read_text()
-    (folder / "config.pbtxt").write_text(text.replace('key: "max_queue_size"', 'key: "max_queue_sise"'))
-    with pytest.raises(TritonModelException, match="L050"):
-        Server(folder)
-    (folder / "config.pbtxt").write_text(text.replace("/engine", "/nowhere"))
-    with pytest.raises(TritonModelException, match=r"L052.*--copy-engine"):
-        Server(folder)
