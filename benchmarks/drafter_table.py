@@ -18,7 +18,7 @@ import torch
 
 from hspec_trt.checkpoint.drafter import load_drafter
 from hspec_trt.checkpoint.target import TargetCheckpoint, load_target
-from hspec_trt.intervals import LEVEL, RESAMPLES
+from hspec_trt.intervals import Samples, bootstrap, total_ratio
 from hspec_trt.modeling.load import drafter_model
 from hspec_trt.training.cache import CacheKey, TeacherCache
 from hspec_trt.training.evaluate import Acceptance, evaluate
@@ -42,12 +42,13 @@ def held_out_cache(paths: argparse.Namespace, target: TargetCheckpoint, run: Pat
 
 def difference(one: Acceptance, other: Acceptance) -> str:
     """Accepted length of `one` less that of `other`, with an interval over conversations."""
-    counts = np.array([one.conversations, other.conversations], np.float64)  # [2, conversations, (tokens, steps)]
-    drawn = np.random.default_rng(0).integers(0, counts.shape[1], size=(RESAMPLES, counts.shape[1]))
-    sums = counts[:, drawn].sum(2)
-    lengths = sums[..., 0] / sums[..., 1]
-    low, high = np.quantile(lengths[0] - lengths[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return f"{one.mean_length - other.mean_length:+.3f} ({low:+.3f} to {high:+.3f})"
+    counts = np.concatenate([one.conversations, other.conversations], 1).astype(np.float64)
+
+    def less(drawn: Samples) -> Samples:
+        return total_ratio(drawn[..., :2]) - total_ratio(drawn[..., 2:])
+
+    found = bootstrap(less, counts)
+    return f"{found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
 
 
 def main() -> None:

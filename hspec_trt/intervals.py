@@ -1,37 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means of a ratio with an interval: accepted lengths over prompts that differ."""
+"""Figures with intervals, by drawing what was observed anew (the bootstrap's percentile interval)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 RESAMPLES: Final = 2000
 LEVEL: Final = 0.95
 
+Samples = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and its interval: 95 %, by drawing prompts anew."""
+    """A figure and its 95 % interval."""
 
     value: float
     low: float
     high: float
 
 
+def bootstrap(figure: Callable[..., Samples], *groups: Samples) -> Estimate:
+    """A figure of one or more groups of observations; each group is drawn anew on its own, with all its columns.
+
+    Args:
+        figure: takes the groups as ``[K, observations, columns]`` and gives ``[K]``, one figure per draw.
+        groups: ``[observations, columns]`` each.
+    """
+    rng = np.random.default_rng(0)
+    drawn = [group[rng.integers(0, len(group), size=(RESAMPLES, len(group)))] for group in groups]
+    low, high = np.quantile(figure(*drawn), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(float(figure(*(group[None] for group in groups))[0]), float(low), float(high))
+
+
 def ratio_of_sums(above: Sequence[int], below: Sequence[int]) -> Estimate:
-    """``sum(above) / sum(below)``, with the bootstrap's percentile interval; NaN where nothing is below.
+    """``sum(above) / sum(below)``; NaN where nothing is below.
 
     Args:
         above, below: counts of one prompt each, in the same order.
     """
     if not sum(below):
         return Estimate(float("nan"), float("nan"), float("nan"))
-    counts = np.array([above, below], np.float64)
-    drawn = np.random.default_rng(0).integers(0, len(above), size=(RESAMPLES, len(above)))
-    sums = counts[:, drawn].sum(2)
-    low, high = np.quantile(sums[0] / np.maximum(sums[1], 1.0), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(float(sum(above) / sum(below)), float(low), float(high))
+    return bootstrap(total_ratio, np.stack([above, below], 1).astype(np.float64))
+
+
+def total_ratio(counts: Samples) -> Samples:
+    """Sum of the first column over that of the second: ``[K, observations, 2]`` to ``[K]``."""
+    sums: Any = counts.sum(1)
+    ratio: Samples = sums[:, 0] / np.maximum(sums[:, 1], 1.0)
+    return ratio

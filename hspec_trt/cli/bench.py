@@ -40,7 +40,7 @@ _PATH = click.Path(path_type=Path)
     type=click.IntRange(min=0),
     default=_DEFAULTS.time_steps,
     show_default=True,
-    help="Decode steps of each kind to time; 0 is no timing.",
+    help="Decode steps of each kind to time in each of eight rounds; 0 is no timing.",
 )
 @click.option("--threads", type=click.IntRange(1, MAX_THREADS), help="CPU threads [default: all cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From records to figures: mean accepted lengths with intervals, acceptance per position. Pure arithmetic."""
+"""From records to figures with intervals: accepted lengths, acceptance per position, step times. Pure arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,12 +11,33 @@ import numpy as np
 
 from hspec_trt import dtypes
 from hspec_trt.bundle import Manifest
-from hspec_trt.intervals import Estimate, ratio_of_sums
+from hspec_trt.intervals import Estimate, Samples, bootstrap, ratio_of_sums, total_ratio
 from hspec_trt.memory import KvCost, drafter_parameters, kv_cost
 from hspec_trt.suite.records import Record, Timing
 from hspec_trt.suite.run import LOOKUP, OFF, SuiteResult
 
 ALL: Final = "all"
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Seconds of a decode step of one row, as this drafter takes them; intervals over rounds.
+
+    Attributes:
+        target: the target for one token, or for G + 1 where drafts are verified.
+        drafting: what the drafter's pass adds.
+        rest: outside the engine's graph.
+        tokens_per_second: from the accepted length; its interval is over prompts and rounds.
+        speedup: the same over that of drafting off with the same engine.
+        load: runnable processes while it was measured.
+    """
+
+    target: Estimate
+    drafting: Estimate
+    rest: Estimate
+    tokens_per_second: Estimate
+    speedup: Estimate
+    load: float
 
 
 @dataclass(frozen=True)
@@ -27,19 +48,17 @@ class DrafterFigures:
         lengths: by task, and "all": tokens of a decode step, the bonus token included.
         positions: share of the drafts verified at position 1, 2, .. that were accepted together with all before.
         steps, prompts: what the figures rest on.
-        timing: None where nothing was timed.
-        speedup: tokens a second against drafting off, from accepted length and step times; None without both.
+        cost: None where nothing was timed.
         parameters: trained ones and heads; 0 without a drafter.
         kv: K/V of the engine that this row needs.
     """
 
     name: str
     lengths: dict[str, Estimate]
-    positions: list[float]
+    positions: list[Estimate]
     steps: int
     prompts: int
-    timing: Timing | None
-    speedup: Estimate | None
+    cost: StepCost | None
     parameters: int
     kv: KvCost
 
@@ -62,20 +81,43 @@ def accepted_length(records: Sequence[Record]) -> Estimate:
     return ratio_of_sums([record.emitted for record in records], [record.steps for record in records])
 
 
-def acceptance_by_position(records: Sequence[Record]) -> list[float]:
-    """Accepted over verified drafts at each position."""
-    width = max((len(record.offered) for record in records), default=0)
-    offered, accepted = np.zeros(width), np.zeros(width)
-    for record in records:
-        offered[: len(record.offered)] += record.offered
-        accepted[: len(record.accepted)] += record.accepted
-    shares: list[float] = (accepted / np.maximum(offered, 1.0)).tolist()
+def acceptance_by_position(records: Sequence[Record]) -> list[Estimate]:
+    """Accepted over verified drafts at each position that any were verified at, with intervals over prompts."""
+
+    def totals(of: Callable[[Record], tuple[int, ...]], place: int) -> list[int]:
+        return [of(record)[place] if place < len(of(record)) else 0 for record in records]
+
+    shares = []
+    for place in range(max((len(record.offered) for record in records), default=0)):
+        offered = totals(lambda record: record.offered, place)
+        if any(offered):
+            shares.append(ratio_of_sums(totals(lambda record: record.accepted, place), offered))
     return shares
 
 
-def step_seconds(name: str, timing: Timing) -> float:
-    """Seconds of a decode step of this contestant: the drafter's pass is left out where it does not draft."""
-    return {OFF: timing.plain, LOOKUP: timing.verify}.get(name, timing.full) + timing.rest
+def step_cost(name: str, records: Sequence[Record], timing: Timing) -> StepCost:
+    """What a contestant's steps take: the drafter's pass is left out where it does not draft."""
+    last = {OFF: timing.plain, LOOKUP: timing.verify}.get(name, timing.full)
+    target = timing.plain if name == OFF else timing.verify
+    rounds = np.array([timing.plain, target, last, timing.rest], np.float64).T  # [rounds, 4]
+    counts = np.array([[record.emitted, record.steps] for record in records], np.float64)
+
+    def seconds(drawn: Samples, *columns: int) -> Samples:
+        total: Samples = np.median(drawn[..., list(columns)].sum(-1), axis=1)
+        return total
+
+    def drafting(drawn: Samples) -> Samples:
+        added: Samples = np.median(drawn[..., 2] - drawn[..., 1], axis=1)
+        return added
+
+    return StepCost(
+        bootstrap(lambda drawn: seconds(drawn, 1), rounds),
+        bootstrap(drafting, rounds),
+        bootstrap(lambda drawn: seconds(drawn, 3), rounds),
+        bootstrap(lambda told, drawn: total_ratio(told) / seconds(drawn, 2, 3), counts, rounds),
+        bootstrap(lambda told, drawn: total_ratio(told) * seconds(drawn, 0, 3) / seconds(drawn, 2, 3), counts, rounds),
+        timing.load,
+    )
 
 
 def _row(name: str, records: list[Record], manifest: Manifest, timing: Timing | None) -> DrafterFigures:
@@ -90,14 +132,7 @@ def _row(name: str, records: list[Record], manifest: Manifest, timing: Timing | 
         acceptance_by_position(records),
         sum(record.steps for record in records),
         len(records),
-        timing,
-        None if timing is None else _speedup(name, lengths[ALL], timing),
+        None if timing is None else step_cost(name, records, timing),
         0 if counted is None else counted.layers + counted.heads,
         kv_cost(manifest.target, drafter, dtypes.BY_NAME[manifest.dtype]),
     )
-
-
-def _speedup(name: str, length: Estimate, timing: Timing) -> Estimate:
-    """Tokens a second over those of the same engine's plain steps; the interval is the accepted length's."""
-    scale = (timing.plain + timing.rest) / step_seconds(name, timing)
-    return Estimate(length.value * scale, length.low * scale, length.high * scale)

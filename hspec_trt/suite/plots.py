@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from hspec_trt.intervals import Estimate
 from hspec_trt.suite.figures import ALL, DrafterFigures
 from hspec_trt.suite.run import LOOKUP, OFF
 
@@ -31,9 +32,14 @@ def draw_all(rows: Sequence[DrafterFigures], folder: Path) -> list[Path]:
 
 
 def _positions(axes: Any, rows: Sequence[DrafterFigures]) -> None:
-    for row in rows:
-        axes.plot(range(1, len(row.positions) + 1), row.positions, marker="o", label=row.name)
-    axes.set(title="acceptance by position", xlabel="position of the draft", ylabel="accepted, with all before it")
+    for index, row in enumerate(rows):
+        places = [place + 1 + 0.05 * (index - (len(rows) - 1) / 2) for place in range(len(row.positions))]
+        _with_intervals(axes, places, row.positions, row.name, fmt="o-")
+    axes.set(
+        title="acceptance by position, 95 % intervals",
+        xlabel="position of the draft",
+        ylabel="accepted, with all before it",
+    )
     _legend_beside(axes)
 
 
@@ -43,15 +49,19 @@ def _tasks(axes: Any, rows: Sequence[DrafterFigures]) -> None:
     for index, row in enumerate(rows):
         found = [row.lengths[task] for task in tasks]
         places = [place + (index - (len(rows) - 1) / 2) * width for place in range(len(tasks))]
-        below = [max(0.0, one.value - one.low) for one in found]
-        above = [max(0.0, one.high - one.value) for one in found]
-        heights = [one.value for one in found]
-        axes.errorbar(places, heights, [below, above], fmt="o", markersize=3.5, elinewidth=0.8, label=row.name)
+        _with_intervals(axes, places, found, row.name, fmt="o")
     for place in range(1, len(tasks)):
         axes.axvline(place - 0.5, color="0.9", zorder=0)
     axes.set_xticks(range(len(tasks)), tasks, rotation=20)
     axes.set(title="accepted length by task, 95 % intervals", ylabel="tokens a step")
     _legend_beside(axes)
+
+
+def _with_intervals(axes: Any, places: Sequence[float], found: Sequence[Estimate], name: str, *, fmt: str) -> None:
+    below = [max(0.0, one.value - one.low) for one in found]
+    above = [max(0.0, one.high - one.value) for one in found]
+    heights = [one.value for one in found]
+    axes.errorbar(places, heights, [below, above], fmt=fmt, markersize=3.5, elinewidth=0.8, label=name)
 
 
 def _legend_beside(axes: Any) -> None:

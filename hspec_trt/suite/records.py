@@ -44,7 +44,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of a decode step with one row, each a median.
+    """Seconds of a decode step with one row, the median of each round; the kinds take turns in a round.
 
     Attributes:
         plain: drafting off: the target for one token.
@@ -54,10 +54,10 @@ class Timing:
         load: runnable processes at that time; much above 1 and the figures say little.
     """
 
-    plain: float
-    verify: float
-    full: float
-    rest: float
+    plain: tuple[float, ...]
+    verify: tuple[float, ...]
+    full: tuple[float, ...]
+    rest: tuple[float, ...]
     load: float
 
 
@@ -137,7 +137,8 @@ class ResultFolder:
         """Step times by drafter."""
         rows = self._read("timing.json")
         with _readable(self.path / "timing.json"):
-            return {name: Timing(**row) for name, row in rows.items()}
+            kinds = ("plain", "verify", "full", "rest")
+            return {name: Timing(**row | {kind: tuple(row[kind]) for kind in kinds}) for name, row in rows.items()}
 
     def add_timing(self, drafter: str, timing: Timing) -> None:
         """Keep a drafter's step times."""

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Final
 
 from hspec_trt.intervals import Estimate
-from hspec_trt.suite.figures import ALL, DrafterFigures, step_seconds
+from hspec_trt.suite.figures import ALL, DrafterFigures
 from hspec_trt.suite.run import OFF
 
 _COSTS: Final = ("target", "drafting", "rest", "tokens/s", "against off", "parameters", "KV target", "KV drafter")
@@ -30,15 +30,15 @@ def to_markdown(rows: Sequence[DrafterFigures]) -> str:
             ["drafter", ALL, *tasks],
             ([row.name, *(_interval(row.lengths[task]) for task in (ALL, *tasks))] for row in drafting),
         ),
-        "Share of the drafts verified at a position that were accepted (all before them, too).",
+        "Share of the drafts verified at a position that were accepted (all before them, too); intervals as above.",
         _table(
             ["drafter", *map(str, range(1, 1 + max(len(row.positions) for row in drafting))), "steps", "prompts"],
             (
-                [row.name, *(f"{share:.3f}" for share in row.positions), f"{row.steps:,}", str(row.prompts)]
+                [row.name, *(_interval(share, 3) for share in row.positions), f"{row.steps:,}", str(row.prompts)]
                 for row in drafting
             ),
         ),
-        "Cost: milliseconds of a decode step of one row; K/V bytes of a token of context.",
+        "Cost: milliseconds of a decode step of one row, intervals over rounds; K/V bytes of a token of context.",
         _table(
             ["drafter", *_COSTS],
             (_cost(row) for row in rows),
@@ -48,20 +48,16 @@ def to_markdown(rows: Sequence[DrafterFigures]) -> str:
 
 
 def _cost(row: DrafterFigures) -> list[str]:
-    times = ["", "", "", "", ""]
-    if row.timing is not None and row.speedup is not None:
-        step = step_seconds(row.name, row.timing)
-        target = row.timing.plain if row.name == OFF else row.timing.verify
-        own = step - row.timing.rest - target
-        speed = row.lengths[ALL].value / step
-        shown = (target, own, row.timing.rest)
-        times = [*(f"{1e3 * part:.1f}" for part in shown), f"{speed:.1f}", f"{row.speedup.value:.2f}x"]
-    kv = row.kv
+    times, cost, kv = ["", "", "", "", ""], row.cost, row.kv
+    if cost is not None:
+        parts = (_interval(part, 1, scale=1e3) for part in (cost.target, cost.drafting, cost.rest))
+        times = [*parts, _interval(cost.tokens_per_second, 1), _interval(cost.speedup, 2)]
     return [row.name, *times, f"{row.parameters / 1e6:.2f} M", f"{kv.target_per_token:,}", f"{kv.drafter_per_token:,}"]
 
 
-def _interval(estimate: Estimate) -> str:
-    return f"{estimate.value:.2f} ({estimate.low:.2f}-{estimate.high:.2f})"
+def _interval(estimate: Estimate, digits: int = 2, *, scale: float = 1.0) -> str:
+    value, low, high = (f"{scale * part:.{digits}f}" for part in (estimate.value, estimate.low, estimate.high))
+    return f"{value} ({low}-{high})"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

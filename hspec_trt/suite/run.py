@@ -38,7 +38,7 @@ class SuiteOptions:
         max_tokens: new tokens of an answer at most.
         max_prompt_tokens: longer prompts are passed over; None is what the engines take.
         concurrency: prompts that run at once. Drafts and text do not depend on it; more is quicker.
-        time_steps: decode steps of each kind that are timed; 0 is no timing.
+        time_steps: decode steps of each kind that are timed in each round; 0 is no timing.
         threads: CPU threads; None is all cores.
     """
 
@@ -48,7 +48,7 @@ class SuiteOptions:
     temperature: float = 0.0
     seed: int = 0
     concurrency: int = 1
-    time_steps: int = 16
+    time_steps: int = 8
     threads: int | None = None
 
 
@@ -106,9 +106,7 @@ def run_suite(
             chosen, skipped = _choose(engine, tasks, options)
             keys = {task: [prompt.key for prompt, _ in rows] for task, rows in chosen.items()}
             results = ResultFolder(output, _settings(options, keys))
-            results.claim(
-                {_name(path): sha256(folder.manifest.to_json()).hexdigest() for path, folder in opened.items()}
-            )
+            results.claim({_name(path): _identity(folder) for path, folder in opened.items()})
         for contestant in mine:
             _answer(engine, contestant, chosen, results, options, progress)
         if options.time_steps:

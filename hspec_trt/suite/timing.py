@@ -22,16 +22,17 @@ from hspec_trt.runtime.lookup import HostDrafts, ScriptedDrafts
 from hspec_trt.runtime.request import Update
 from hspec_trt.suite.records import Timing
 
-ROUNDS = 3
+ROUNDS = 8
 WARM_STEPS = 2
 """First decode steps of an answer that are not counted: one without drafts, one that pays for memory."""
 
 
 @dataclass
 class _Times:
+    """Of one kind of step in one round."""
+
     session: list[float] = field(default_factory=list)
     rest: list[float] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
 
 
 def time_steps(core: EngineCore, prompt: Sequence[int], *, steps: int) -> Timing:
@@ -42,19 +43,23 @@ def time_steps(core: EngineCore, prompt: Sequence[int], *, steps: int) -> Timing
         steps: decode steps of each kind and round; the prompt and `steps` times G + 1 tokens must fit the engine.
     """
     limits = core.session.limits
-    times = {name: _Times() for name in ("plain", "verify", "full")}
+    plain, verify, full, rest = list[float](), list[float](), list[float](), list[float]()
+    said: list[int] = []
     for _ in range(ROUNDS):
-        _decode(core, prompt, times["plain"], steps, drafts=False)
+        last = _Times()
+        said = _decode(core, prompt, last, steps, drafts=False)
+        plain.append(median(last.session))
         if limits.num_drafts:
-            script = ScriptedDrafts(_script(prompt, times["plain"].tokens, steps), 0, limits.vocab_size)
-            _decode(core, prompt, times["verify"], steps, script=script)
+            last = _Times()
+            script = ScriptedDrafts(_script(prompt, said, steps), 0, limits.vocab_size)
+            _decode(core, prompt, last, steps, script=script)
+        verify.append(median(last.session))
         if limits.has_drafter:
-            _decode(core, prompt, times["full"], steps)
-    plain = median(times["plain"].session)
-    verify = median(times["verify"].session) if limits.num_drafts else plain
-    full = median(times["full"].session) if limits.has_drafter else verify
-    rest = median(times["full" if limits.has_drafter else "plain"].rest)
-    return Timing(plain, verify, full, rest, os.getloadavg()[0])
+            last = _Times()
+            _decode(core, prompt, last, steps)
+        full.append(median(last.session))
+        rest.append(median(last.rest))
+    return Timing(tuple(plain), tuple(verify), tuple(full), tuple(rest), os.getloadavg()[0])
 
 
 def _script(prompt: Sequence[int], known: Sequence[int], steps: int) -> NDArray[np.int32]:
@@ -71,8 +76,12 @@ def _decode(
     *,
     drafts: bool = True,
     script: HostDrafts | None = None,
-) -> None:
-    """Decode `steps` steps after the warm ones and note each one's seconds in and outside the session."""
+) -> list[int]:
+    """Decode `steps` steps after the warm ones and note each one's seconds in and outside the session.
+
+    Returns:
+        The tokens.
+    """
     limits = core.session.limits
     width = limits.num_drafts + 1 if drafts else 1
     params = SamplingParams(
@@ -103,4 +112,4 @@ def _decode(
             times.rest.append(wall - session)
         if number > WARM_STEPS + steps:
             core.cancel(sequence)
-    times.tokens = times.tokens or said
+    return said

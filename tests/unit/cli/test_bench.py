@@ -74,7 +74,10 @@ def test_compares_and_draws(
     assert len(told["drafts"]["positions"]) == 7
     assert told["drafts"]["kv"]["drafter_per_token"] == 0
     assert told["drafts"]["parameters"] > 0 == told[LOOKUP]["parameters"]
-    assert told["drafts"]["timing"]["full"] > told["drafts"]["timing"]["plain"] > 0
+    cost = told["drafts"]["cost"]
+    assert cost["target"]["value"] > 0 and cost["rest"]["value"] > 0
+    assert cost["speedup"]["low"] <= cost["speedup"]["value"] <= cost["speedup"]["high"]
+    assert told[LOOKUP]["cost"]["drafting"]["value"] == told[OFF]["cost"]["drafting"]["value"] == 0
     for name in NAMES:
         assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from hspec_trt.suite.figures import acceptance_by_position, accepted_length
-from hspec_trt.suite.records import Record
+from hspec_trt.suite.figures import acceptance_by_position, accepted_length, step_cost
+from hspec_trt.suite.records import Record, Timing
+from hspec_trt.suite.run import LOOKUP, OFF
 
 
 def record(
@@ -37,4 +38,40 @@ def test_acceptance_by_position_adds_up_answers_of_different_length() -> None:
         record("a", steps=4, emitted=8, offered=(4, 4, 3), accepted=(3, 1, 0)),
         record("b", steps=1, emitted=1, offered=(1,), accepted=(0,)),
     ]
-    assert acceptance_by_position(rows) == pytest.approx([3 / 5, 1 / 4, 0.0])
+    found = acceptance_by_position(rows)
+    assert [share.value for share in found] == pytest.approx([3 / 5, 1 / 4, 0.0])
+    assert (found[0].low, found[0].high) == pytest.approx((0.0, 3 / 4)), "one prompt or the other, or both"
+
+
+def test_a_position_that_nothing_was_verified_at_has_no_share() -> None:
+    assert len(acceptance_by_position([record("a", steps=2, emitted=2, offered=(2, 0), accepted=(0, 0))])) == 1
+    assert acceptance_by_position([record("a", steps=2, emitted=2)]) == []
+
+
+TIMING = Timing((0.10, 0.20, 0.10), (0.12, 0.30, 0.12), (0.15, 0.36, 0.15), (0.05, 0.05, 0.05), 0.1)
+
+
+def test_a_step_is_made_of_target_drafting_and_rest() -> None:
+    rows = [record("a", steps=10, emitted=20), record("b", steps=10, emitted=20)]
+    cost = step_cost("d", rows, TIMING)
+    parts = [part.value for part in (cost.target, cost.drafting, cost.rest)]
+    assert parts == pytest.approx([0.12, 0.03, 0.05])
+    assert cost.tokens_per_second.value == pytest.approx(2 / 0.20)
+    assert cost.speedup.value == pytest.approx(2 * 0.15 / 0.20)
+    assert cost.target.low == pytest.approx(0.12) and cost.target.high == pytest.approx(0.30)
+    assert (cost.rest.low, cost.rest.high) == pytest.approx((0.05, 0.05))
+
+
+def test_speed_varies_with_prompts_and_with_rounds() -> None:
+    alike = [record(str(number), steps=10, emitted=20) for number in range(4)]
+    unlike = [record(str(number), steps=10, emitted=10 + 10 * (number % 3)) for number in range(4)]
+    steady = Timing((0.1,) * 3, (0.1,) * 3, (0.1,) * 3, (0.0,) * 3, 0.1)
+    for rows, timing, varies in ((alike, steady, False), (unlike, steady, True), (alike, TIMING, True)):
+        found = step_cost("d", rows, timing).tokens_per_second
+        assert (found.high - found.low > 0.1) == varies
+
+
+@pytest.mark.parametrize(("name", "target", "speedup"), [(OFF, 0.10, 2.0), (LOOKUP, 0.12, 2 * 0.15 / 0.17)])
+def test_who_does_not_draft_pays_for_no_pass(name: str, target: float, speedup: float) -> None:
+    cost = step_cost(name, [record("a", steps=10, emitted=20)], TIMING)
+    assert (cost.target.value, cost.drafting.value, cost.speedup.value) == pytest.approx((target, 0.0, speedup))

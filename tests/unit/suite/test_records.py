@@ -12,7 +12,9 @@ from hspec_trt.suite.records import Record, ResultFolder, Timing
 
 SETTINGS: dict[str, object] = {"seed": 1, "per_task": None}
 RECORD = Record("d", "qa", "k", 3, 4, "length", 2, 4, (2, 1), (1, 0), 0.5)
-TIMING = Timing(1.0, 2.0, 3.0, 4.0, 0.5)
+TIMING = Timing((1.0, 1.5), (2.0, 2.5), (3.0, 3.5), (4.0, 4.5), 0.5)
+
+OLD_TIMING = b'{"d": {"plain": 1.0, "verify": 2.0, "full": 3.0, "rest": 4.0, "load": 0.5}}'
 
 
 def filled(path: Path) -> ResultFolder:
@@ -42,7 +44,7 @@ def test_a_record_that_was_cut_is_dropped(tmp_path: Path) -> None:
     assert folder.records() == [RECORD] * 2
 
 
-@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff", b'{"d": {"plain": 1}}', b"7\n"])
+@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff", b'{"d": {"plain": 1}}', b"7\n", OLD_TIMING])
 @pytest.mark.parametrize("name", ["settings.json", "engines.json", "records.jsonl", "timing.json"])
 def test_files_that_were_edited_are_faults(name: str, content: bytes, tmp_path: Path) -> None:
     filled(tmp_path / "r")
