@@ -25,6 +25,8 @@ from hspec_trt.training.trainer import StepResult
 _SMOOTHING = 0.95
 _LINES_EVERY = 20
 """Steps between lines where there is no terminal."""
+_CACHE_LINES = 20
+"""Lines about the target's run over the text there."""
 
 
 class TrainDisplay:
@@ -44,6 +46,7 @@ class TrainDisplay:
         self._tasks: dict[str, TaskID] = {}
         self._loss: float | None = None
         self._hits: list[float] = []
+        self._cached = 0
 
     def __enter__(self) -> TrainDisplay:
         self._bars.start()
@@ -61,8 +64,10 @@ class TrainDisplay:
     def cached(self, done: int, total: int) -> None:
         """Conversations that the target has run over."""
         self._move("target over the text", done, total, "")
-        if not ERR.is_terminal and done == total:
-            self.note(f"target states of {total} conversations are cached")
+        share = _CACHE_LINES * done // max(1, total)
+        if not ERR.is_terminal and share != self._cached:
+            self._cached = share
+            self.note(f"target states of {done} of {total} conversations are cached")
 
     def stepped(self, result: StepResult, steps: int) -> None:
         """An optimizer step is done."""
@@ -82,13 +87,14 @@ class TrainDisplay:
     def summary(self, result: TrainResult, output: Path) -> None:
         """The final figures."""
         title = f"accepted length on held-out prompts after {result.steps} steps, bonus token included"
-        table = Table("prompts", "target passes", "accepted length", "95 % over prompts", title=title)
-        table.add_column("accepted per position", no_wrap=True)
+        table = Table("prompts", "passes", "length (95 %)", "accepted per position, %", title=title)
+        for column in table.columns:
+            column.no_wrap = True
         for name, acceptance in result.acceptance.items():
             length = acceptance.length
-            interval = f"{length.low:.3f} to {length.high:.3f}"
-            shares = _shares(acceptance.per_position)
-            table.add_row(name, str(acceptance.steps), f"{length.value:.3f}", interval, shares)
+            interval = f"{length.value:.3f} ({length.low:.3f}-{length.high:.3f})"
+            shares = " ".join(f"{100 * share:.0f}" for share in acceptance.per_position)
+            table.add_row(name, str(acceptance.steps), interval, shares)
         OUT.print(table)
         OUT.print(f"drafter written to {output}")
 

@@ -7,6 +7,7 @@ and TensorRT's messages to the job's log file. Whoever started it decides what a
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import sys
@@ -38,6 +39,7 @@ from hspec_trt.native import CreatedPlugin, find_library, open_library, register
 
 Emit = Callable[[Event], None]
 LET_GO_SECONDS = 0.005
+TRIM_SECONDS = 0.1
 
 
 class BuildFailure(Exception):
@@ -83,6 +85,24 @@ class MappedWeights:
         while True:
             time.sleep(LET_GO_SECONDS)
             self._mapped.madvise(mmap.MADV_DONTNEED)  # what is wanted again is read again
+
+
+def give_back_freed_memory() -> None:
+    """Return to the system, again and again, what TensorRT has freed.
+
+    It frees as many small pieces as it has layers, in between others that stay, and glibc keeps such pages: a third of
+    the peak of a build without plugins. Elsewhere than on glibc this does nothing.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is None:
+        return
+
+    def again() -> None:
+        while True:
+            time.sleep(TRIM_SECONDS)
+            trim(0)
+
+    threading.Thread(target=again, daemon=True).start()
 
 
 def make_monitor(trt: Any, emit: Emit) -> Any:
@@ -143,6 +163,7 @@ class Compiler:
 
     def run(self) -> None:
         """Parse, configure, compile, write."""
+        give_back_freed_memory()
         if self.library is not None:
             register(self.library, self.trt.get_plugin_registry())
         builder = self.trt.Builder(self.logger)
