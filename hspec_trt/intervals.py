@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +29,13 @@ def bootstrap(figure: Callable[..., Samples], *groups: Samples) -> Estimate:
     """A figure of one or more groups of observations; each group is drawn anew on its own, with all its columns.
 
     Args:
-        figure: takes the groups as ``[K, observations, columns]`` and gives ``[K]``, one figure per draw.
+        figure: takes the groups as ``[K, observations, columns]`` and gives ``[K]``, one figure per draw; draws that
+            have none, NaN, are left out.
         groups: ``[observations, columns]`` each.
     """
     rng = np.random.default_rng(0)
     drawn = [group[rng.integers(0, len(group), size=(RESAMPLES, len(group)))] for group in groups]
-    low, high = np.quantile(figure(*drawn), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.nanquantile(figure(*drawn), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(float(figure(*(group[None] for group in groups))[0]), float(low), float(high))
 
 
@@ -50,7 +51,7 @@ def ratio_of_sums(above: Sequence[int], below: Sequence[int]) -> Estimate:
 
 
 def total_ratio(counts: Samples) -> Samples:
-    """Sum of the first column over that of the second: ``[K, observations, 2]`` to ``[K]``."""
-    sums: Any = counts.sum(1)
-    ratio: Samples = sums[:, 0] / np.maximum(sums[:, 1], 1.0)
+    """Sum of the first column over that of the second: ``[K, observations, 2]`` to ``[K]``; NaN over 0."""
+    above, below = np.moveaxis(counts.sum(1), 1, 0)
+    ratio: Samples = np.divide(above, below, out=np.full_like(below, np.nan), where=below > 0)
     return ratio

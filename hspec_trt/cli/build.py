@@ -14,7 +14,15 @@ from hspec_trt import dtypes
 from hspec_trt.bundle import check_place
 from hspec_trt.cli.checkpoint_options import Checkpoints, checkpoint_options
 from hspec_trt.cli.display import OUT, Bars, bytes_text
-from hspec_trt.config.build import BACKENDS, EXTENSION_NAMES, Backend, BuildConfig, ExtensionName, PluginMode
+from hspec_trt.config.build import (
+    BACKENDS,
+    EXTENSION_NAMES,
+    Backend,
+    BuildConfig,
+    ExtensionName,
+    PluginMode,
+)
+from hspec_trt.config.drafters_block import WindowRule
 from hspec_trt.errors import BuildError
 from hspec_trt.pipeline import BuildReport, build_from
 
@@ -58,6 +66,18 @@ _PATH = click.Path(path_type=Path)
     type=_PATH,
     help="File of TensorRT's measurements: read where it exists, and written [default: none].",
 )
+@click.option(
+    "--draft-window",
+    type=click.Choice(get_args(WindowRule)),
+    default=_DEFAULTS.draft_window,
+    show_default=True,
+    help="Edge of a drafter's sliding windows: each slot's own, or the anchor's for all, to compare with training.",
+)
+@click.option(
+    "--draft-confidence",
+    is_flag=True,
+    help="Give the confidence head's estimate of each draft as an output of the step.",
+)
 @click.option("--force", is_flag=True, help="Replace an engine folder that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def build_command(
@@ -73,6 +93,8 @@ def build_command(
     sm: str | None,
     plugins: PluginMode,
     timing_cache: Path | None,
+    draft_window: WindowRule,
+    draft_confidence: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -91,6 +113,8 @@ def build_command(
         extensions=extensions or None,
         sm=_architectures(sm, backend),
         plugins=plugins,
+        draft_window=draft_window,
+        draft_confidence=draft_confidence,
         timing_cache=_timing_cache(timing_cache, backend),
     )
     start = time.monotonic()

@@ -99,23 +99,23 @@ def step_cost(name: str, records: Sequence[Record], timing: Timing) -> StepCost:
     """What a contestant's steps take: the drafter's pass is left out where it does not draft."""
     last = {OFF: timing.plain, LOOKUP: timing.verify}.get(name, timing.full)
     target = timing.plain if name == OFF else timing.verify
-    rounds = np.array([timing.plain, target, last, timing.rest], np.float64).T  # [rounds, 4]
+    parts = np.array([target, last, timing.plain], np.float64)  # [3, rounds, (in the graph, outside)]
+    rounds = parts.transpose(1, 0, 2).reshape(len(last), -1)
     counts = np.array([[record.emitted, record.steps] for record in records], np.float64)
 
-    def seconds(drawn: Samples, *columns: int) -> Samples:
-        total: Samples = np.median(drawn[..., list(columns)].sum(-1), axis=1)
-        return total
+    def of_rounds(seconds: Callable[[Samples], Samples]) -> Callable[[Samples], Samples]:
+        return lambda drawn: np.median(seconds(drawn), axis=1)
 
-    def drafting(drawn: Samples) -> Samples:
-        added: Samples = np.median(drawn[..., 2] - drawn[..., 1], axis=1)
-        return added
-
+    step, plain = (
+        of_rounds(lambda drawn: drawn[..., 2] + drawn[..., 3]),
+        of_rounds(lambda drawn: drawn[..., 4:].sum(-1)),
+    )
     return StepCost(
-        bootstrap(lambda drawn: seconds(drawn, 1), rounds),
-        bootstrap(drafting, rounds),
-        bootstrap(lambda drawn: seconds(drawn, 3), rounds),
-        bootstrap(lambda told, drawn: total_ratio(told) / seconds(drawn, 2, 3), counts, rounds),
-        bootstrap(lambda told, drawn: total_ratio(told) * seconds(drawn, 0, 3) / seconds(drawn, 2, 3), counts, rounds),
+        bootstrap(of_rounds(lambda drawn: drawn[..., 0]), rounds),
+        bootstrap(of_rounds(lambda drawn: drawn[..., 2] - drawn[..., 0]), rounds),
+        bootstrap(of_rounds(lambda drawn: drawn[..., 3]), rounds),
+        bootstrap(lambda told, drawn: total_ratio(told) / step(drawn), counts, rounds),
+        bootstrap(lambda told, drawn: total_ratio(told) * plain(drawn) / step(drawn), counts, rounds),
         timing.load,
     )
 

@@ -42,22 +42,24 @@ class Record:
     seconds: float
 
 
+Rounds = tuple[tuple[float, float], ...]
+"""Of each round the medians of a step's seconds: in the engine's graph, and outside it."""
+
+
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of a decode step with one row, the median of each round; the kinds take turns in a round.
+    """Seconds of a decode step with one row; the kinds take turns in a round.
 
     Attributes:
         plain: drafting off: the target for one token.
         verify: the target for G + 1 tokens, the drafter not run.
         full: the same and the drafter's pass.
-        rest: what a step takes outside the engine's graph.
         load: runnable processes at that time; much above 1 and the figures say little.
     """
 
-    plain: tuple[float, ...]
-    verify: tuple[float, ...]
-    full: tuple[float, ...]
-    rest: tuple[float, ...]
+    plain: Rounds
+    verify: Rounds
+    full: Rounds
     load: float
 
 
@@ -137,12 +139,15 @@ class ResultFolder:
         """Step times by drafter."""
         rows = self._read("timing.json")
         with _readable(self.path / "timing.json"):
-            kinds = ("plain", "verify", "full", "rest")
-            return {name: Timing(**row | {kind: tuple(row[kind]) for kind in kinds}) for name, row in rows.items()}
+            return {name: _timing(**row) for name, row in rows.items()}
 
     def add_timing(self, drafter: str, timing: Timing) -> None:
         """Keep a drafter's step times."""
         self._write("timing.json", {name: asdict(row) for name, row in (self.timings() | {drafter: timing}).items()})
+
+
+def _timing(load: float, **kinds: list[tuple[float, float]]) -> Timing:
+    return Timing(load=load, **{kind: tuple((inside, outside) for inside, outside in kinds[kind]) for kind in kinds})
 
 
 @contextmanager

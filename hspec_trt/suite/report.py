@@ -24,6 +24,7 @@ def to_markdown(rows: Sequence[DrafterFigures]) -> str:
     """Accepted length by task, acceptance by position, and cost."""
     tasks = [task for task in rows[0].lengths if task != ALL]
     drafting = [row for row in rows if row.name != OFF]
+    width = max((len(row.positions) for row in drafting), default=0)
     parts = [
         "Mean accepted length: tokens a decode step emits, the bonus token included; 95 % intervals over prompts.",
         _table(
@@ -32,11 +33,8 @@ def to_markdown(rows: Sequence[DrafterFigures]) -> str:
         ),
         "Share of the drafts verified at a position that were accepted (all before them, too); intervals as above.",
         _table(
-            ["drafter", *map(str, range(1, 1 + max(len(row.positions) for row in drafting))), "steps", "prompts"],
-            (
-                [row.name, *(_interval(share, 3) for share in row.positions), f"{row.steps:,}", str(row.prompts)]
-                for row in drafting
-            ),
+            ["drafter", *map(str, range(1, 1 + width)), "steps", "prompts"],
+            ([row.name, *_positions(row, width), f"{row.steps:,}", str(row.prompts)] for row in drafting),
         ),
         "Cost: milliseconds of a decode step of one row, intervals over rounds; K/V bytes of a token of context.",
         _table(
@@ -45,6 +43,10 @@ def to_markdown(rows: Sequence[DrafterFigures]) -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _positions(row: DrafterFigures, width: int) -> list[str]:
+    return [*(_interval(share, 3) for share in row.positions), *[""] * (width - len(row.positions))]
 
 
 def _cost(row: DrafterFigures) -> list[str]:

@@ -34,6 +34,10 @@ class _Times:
     session: list[float] = field(default_factory=list)
     rest: list[float] = field(default_factory=list)
 
+    @property
+    def medians(self) -> tuple[float, float]:
+        return median(self.session), median(self.rest)
+
 
 def time_steps(core: EngineCore, prompt: Sequence[int], *, steps: int) -> Timing:
     """Time an idle engine on one prompt.
@@ -43,23 +47,21 @@ def time_steps(core: EngineCore, prompt: Sequence[int], *, steps: int) -> Timing
         steps: decode steps of each kind and round; the prompt and `steps` times G + 1 tokens must fit the engine.
     """
     limits = core.session.limits
-    plain, verify, full, rest = list[float](), list[float](), list[float](), list[float]()
-    said: list[int] = []
+    plain, verify, full = [], [], []
     for _ in range(ROUNDS):
-        last = _Times()
-        said = _decode(core, prompt, last, steps, drafts=False)
-        plain.append(median(last.session))
+        times = _Times()
+        said = _decode(core, prompt, times, steps, drafts=False)
+        plain.append(times.medians)
         if limits.num_drafts:
-            last = _Times()
+            times = _Times()
             script = ScriptedDrafts(_script(prompt, said, steps), 0, limits.vocab_size)
-            _decode(core, prompt, last, steps, script=script)
-        verify.append(median(last.session))
+            _decode(core, prompt, times, steps, script=script)
+        verify.append(times.medians)
         if limits.has_drafter:
-            last = _Times()
-            _decode(core, prompt, last, steps)
-        full.append(median(last.session))
-        rest.append(median(last.rest))
-    return Timing(tuple(plain), tuple(verify), tuple(full), tuple(rest), os.getloadavg()[0])
+            times = _Times()
+            _decode(core, prompt, times, steps)
+        full.append(times.medians)
+    return Timing(tuple(plain), tuple(verify), tuple(full), os.getloadavg()[0])
 
 
 def _script(prompt: Sequence[int], known: Sequence[int], steps: int) -> NDArray[np.int32]:

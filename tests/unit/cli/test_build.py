@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import click
+import onnx
 import pytest
 
 import hspec_trt
@@ -16,6 +17,7 @@ from hspec_trt.bundle import open_engine
 from hspec_trt.cli.app import COMMANDS, _cli, main
 from hspec_trt.config.build import FEEDBACK, BuildConfig
 from hspec_trt.config.drafter_options import DrafterOptions
+from hspec_trt.pipeline import GRAPH_FILE
 from tests.support.edited_drafter import DROP, write_drafter
 from tests.support.golden import GOLDEN
 
@@ -26,10 +28,13 @@ OTHER_TOOLS = {"--merge", "--model-repository", "--model-control-mode", "--load-
 """Options of llama-gguf-split, of tritonserver and of the script that compiles kernels."""
 
 
-def build(drafter: Path, output: Path, *options: str) -> int:
-    limits = ("--max-num-tokens", "64", "--max-batch-size", "2", "--page-size", "16")
+LIMITS = ("--max-num-tokens", "64", "--max-batch-size", "2", "--page-size", "16")
+
+
+def build(drafter: Path, output: Path, *options: str, target: Path = TARGET) -> int:
+    folders = ("--target", str(target), "--drafter", str(drafter), "--output", str(output))
     with pytest.raises(SystemExit) as caught:
-        main(["build", "--target", str(TARGET), "--drafter", str(drafter), "--output", str(output), *limits, *options])
+        main(["build", *folders, *LIMITS, *options])
     return int(str(caught.value.code))
 
 
@@ -176,3 +181,24 @@ def test_compiled_engines_keep_the_feedback_of_drafts_whatever_else_is_asked_for
         settled = BuildConfig(backend="tensorrt-rtx", extensions=extensions).settled_extensions
         assert settled == (*(extensions or ()), FEEDBACK)
     assert FEEDBACK not in BuildConfig(extensions=("top_logprobs",)).settled_extensions
+
+
+def test_confidence_is_an_output_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    confident = GOLDEN / "dspark_qwen3"
+    assert build(confident / "drafter", tmp_path / "e", "--draft-confidence", target=confident / "target") == 0
+    outputs = [output.name for output in onnx.load(tmp_path / "e" / GRAPH_FILE, load_external_data=False).graph.output]
+    assert "draft_confidence" in outputs
+    capsys.readouterr()
+    assert build(GOLDEN / "hspec_qwen3" / "drafter", tmp_path / "none", "--draft-confidence") == 2
+    told = capsys.readouterr().err
+    assert "error[B034]" in told and not (tmp_path / "none").exists()
+
+
+def test_the_window_rule_of_training_can_be_asked_for(tmp_path: Path) -> None:
+    drafter, ops = GOLDEN / "hspec_qwen3" / "drafter", {"SharedKvAttention", "AnchorWindowAttention"}
+    found = []
+    for rule in ("serving", "training"):
+        assert build(drafter, tmp_path / rule, "--draft-window", rule) == 0
+        model = onnx.load(tmp_path / rule / GRAPH_FILE, load_external_data=False)
+        found.append({function.name for function in model.functions} & ops)
+    assert found == [{"SharedKvAttention"}, {"AnchorWindowAttention"}]

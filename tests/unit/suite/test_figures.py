@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from hspec_trt.suite.figures import acceptance_by_position, accepted_length, step_cost
+from hspec_trt.intervals import Estimate
+from hspec_trt.memory import KvCost
+from hspec_trt.suite.figures import DrafterFigures, acceptance_by_position, accepted_length, step_cost
 from hspec_trt.suite.records import Record, Timing
+from hspec_trt.suite.report import to_markdown
 from hspec_trt.suite.run import LOOKUP, OFF
 
 
@@ -48,7 +51,13 @@ def test_a_position_that_nothing_was_verified_at_has_no_share() -> None:
     assert acceptance_by_position([record("a", steps=2, emitted=2)]) == []
 
 
-TIMING = Timing((0.10, 0.20, 0.10), (0.12, 0.30, 0.12), (0.15, 0.36, 0.15), (0.05, 0.05, 0.05), 0.1)
+def rounds(inside: tuple[float, ...], rest: float) -> tuple[tuple[float, float], ...]:
+    return tuple((seconds, rest) for seconds in inside)
+
+
+TIMING = Timing(
+    rounds((0.10, 0.20, 0.10), 0.01), rounds((0.12, 0.30, 0.12), 0.03), rounds((0.15, 0.36, 0.15), 0.05), load=0.1
+)
 
 
 def test_a_step_is_made_of_target_drafting_and_rest() -> None:
@@ -57,21 +66,43 @@ def test_a_step_is_made_of_target_drafting_and_rest() -> None:
     parts = [part.value for part in (cost.target, cost.drafting, cost.rest)]
     assert parts == pytest.approx([0.12, 0.03, 0.05])
     assert cost.tokens_per_second.value == pytest.approx(2 / 0.20)
-    assert cost.speedup.value == pytest.approx(2 * 0.15 / 0.20)
-    assert cost.target.low == pytest.approx(0.12) and cost.target.high == pytest.approx(0.30)
+    assert cost.speedup.value == pytest.approx(2 * 0.11 / 0.20)
+    assert (cost.target.low, cost.target.high) == pytest.approx((0.12, 0.30))
     assert (cost.rest.low, cost.rest.high) == pytest.approx((0.05, 0.05))
 
 
 def test_speed_varies_with_prompts_and_with_rounds() -> None:
     alike = [record(str(number), steps=10, emitted=20) for number in range(4)]
     unlike = [record(str(number), steps=10, emitted=10 + 10 * (number % 3)) for number in range(4)]
-    steady = Timing((0.1,) * 3, (0.1,) * 3, (0.1,) * 3, (0.0,) * 3, 0.1)
+    steady = Timing(*(rounds((0.1,) * 3, 0.0) for _ in range(3)), load=0.1)
     for rows, timing, varies in ((alike, steady, False), (unlike, steady, True), (alike, TIMING, True)):
         found = step_cost("d", rows, timing).tokens_per_second
         assert (found.high - found.low > 0.1) == varies
 
 
-@pytest.mark.parametrize(("name", "target", "speedup"), [(OFF, 0.10, 2.0), (LOOKUP, 0.12, 2 * 0.15 / 0.17)])
-def test_who_does_not_draft_pays_for_no_pass(name: str, target: float, speedup: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "target", "rest", "speedup"), [(OFF, 0.10, 0.01, 2.0), (LOOKUP, 0.12, 0.03, 2 * 0.11 / 0.15)]
+)
+def test_who_does_not_draft_pays_for_no_pass(name: str, target: float, rest: float, speedup: float) -> None:
     cost = step_cost(name, [record("a", steps=10, emitted=20)], TIMING)
-    assert (cost.target.value, cost.drafting.value, cost.speedup.value) == pytest.approx((target, 0.0, speedup))
+    found = (cost.target.value, cost.drafting.value, cost.rest.value, cost.speedup.value)
+    assert found == pytest.approx((target, 0.0, rest, speedup))
+
+
+def test_a_draw_without_the_position_says_nothing_of_it() -> None:
+    rows = [record(str(number), steps=2, emitted=2, offered=(2,), accepted=(0,)) for number in range(47)]
+    rows.append(record("last", steps=2, emitted=6, offered=(2, 2), accepted=(2, 2)))
+    second = acceptance_by_position(rows)[1]
+    assert (second.low, second.value, second.high) == (1.0, 1.0, 1.0)
+
+
+def test_rows_of_fewer_positions_keep_their_columns() -> None:
+    rows = [figures_of("few", positions=1), figures_of("many", positions=3)]
+    table = next(part for part in to_markdown(rows).split("\n\n") if "prompts |" in part)
+    assert {line.count("|") for line in table.splitlines()} == {7}
+    assert [line.rsplit("|", 3)[1:3] for line in table.splitlines()[2:]] == [[" 9 ", " 2 "]] * 2
+
+
+def figures_of(name: str, *, positions: int) -> DrafterFigures:
+    share = Estimate(0.5, 0.4, 0.6)
+    return DrafterFigures(name, {"all": share}, [share] * positions, 9, 2, None, 0, KvCost(1, 0, 0, 0))

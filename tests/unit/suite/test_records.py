@@ -12,7 +12,7 @@ from hspec_trt.suite.records import Record, ResultFolder, Timing
 
 SETTINGS: dict[str, object] = {"seed": 1, "per_task": None}
 RECORD = Record("d", "qa", "k", 3, 4, "length", 2, 4, (2, 1), (1, 0), 0.5)
-TIMING = Timing((1.0, 1.5), (2.0, 2.5), (3.0, 3.5), (4.0, 4.5), 0.5)
+TIMING = Timing(((1.0, 0.1), (1.5, 0.2)), ((2.0, 0.3), (2.5, 0.4)), ((3.0, 0.5), (3.5, 0.6)), 0.5)
 
 OLD_TIMING = b'{"d": {"plain": 1.0, "verify": 2.0, "full": 3.0, "rest": 4.0, "load": 0.5}}'
 
