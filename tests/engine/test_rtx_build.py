@@ -75,6 +75,15 @@ def test_plugin_layers_and_pages_in_place(case: str, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "layers.json").read_text())["plugin_layers"][0]["fields"]
 
 
+@pytest.mark.parametrize("case", [*(pytest.param(case, marks=pytest.mark.long) for case in CASES[:-1]), CASES[-1]])
+def test_no_plugins(case: str, tmp_path: Path) -> None:
+    """TensorRT's own layers take the place of every op; two drafts, for a smaller graph."""
+    report = build(golden(case), replace(CONFIG, plugins="none", num_drafts=2), tmp_path)
+    assert report.path.stat().st_size == report.nbytes > 100_000 and report.parsed is not None
+    assert report.parsed.plugin_layers == ()
+    assert "PLUGIN_V3" not in report.parsed.layer_counts
+
+
 def test_bfloat16_for_several_gpus_with_a_timing_cache(tmp_path: Path) -> None:
     pair, cache = golden("hspec_qwen3"), tmp_path / "timing.cache"
     config = replace(CONFIG, dtype="bfloat16", sm=(80, 86, 89, 120), timing_cache=cache)

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from hspec_trt.runtime.guided import GuideMaker
 from hspec_trt.runtime.options import SchedulerOptions
 from hspec_trt.runtime.ort_session import OrtSession
 from hspec_trt.runtime.session import Limits
-from tests.support.golden_drafters import load_case, pair_of
+from tests.support.golden_drafters import load_case, pair_of, target_folder
 from tests.support.golden_pair import hspec_pair
 from tests.support.graph_engine import ArraySource, Pair, write_engine
 from tests.support.tiny_models import t_bigram, t_rand, t_tie, write_target
@@ -107,6 +108,24 @@ DRAFTERS = ("hspec_qwen3_full", "dflash", "dspark", "peagle", "eagle3")
 HSPEC_ENGINES = tuple(name for name in ENGINES if name.startswith(("hspec", "other", "t_rand_hspec")))
 
 CoreFor = Callable[..., EngineCore]
+
+
+def target_of(name: str) -> Path:
+    """The folder of the target that an engine of `DRAFTERS` has."""
+    return target_folder("hspec_qwen3" if name.startswith("hspec_qwen3") else f"{name}_qwen3")
+
+
+def with_drafters(cases: Iterable[tuple], short: Collection[tuple]) -> list:
+    """Parameters of a test: every case with every kind of drafter, H-Spec the first.
+
+    Args:
+        short: the cases that the normal run has for the other drafters; what is left is long.
+    """
+    made = []
+    for name, case in product(DRAFTERS, list(cases)):
+        normal = name == DRAFTERS[0] or case in short
+        made.append(pytest.param(name, *case, marks=() if normal else pytest.mark.long))
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.support.distribution import TARGET, check_distribution, check_draws, draw_pairs
 from tests.support.tiny_models import t_rand, write_target
 
-from .conftest import CoreFor
+from .conftest import CoreFor, target_of, with_drafters
 
 
 def test_small_vocabulary(core_for: CoreFor, tmp_path: Path) -> None:
@@ -19,13 +20,15 @@ def test_small_vocabulary(core_for: CoreFor, tmp_path: Path) -> None:
     check_draws("t_rand", tmp_path / "t", 4000, 1.0, "off", core_for)
 
 
-@pytest.mark.parametrize("temperature", [0.8, 1.3])
-@pytest.mark.parametrize("drafts", ["on", "off"])
-def test_with_a_drafter(drafts: str, temperature: float, core_for: CoreFor) -> None:
-    core = check_draws("hspec_qwen3", TARGET, 4000, temperature, drafts, core_for)
+@pytest.mark.parametrize(
+    ("name", "drafts", "temperature", "count"),
+    with_drafters([("on", 1.0, 1000), *product(["on", "off"], [0.8, 1.3], [4000])], short=[("on", 1.0, 1000)]),
+)
+def test_with_a_drafter(name: str, drafts: str, temperature: float, count: int, core_for: CoreFor) -> None:
+    core = check_draws(name, target_of(name), count, temperature, drafts, core_for)
     stats_ = core.stats.drafts
     if drafts == "on":
-        assert stats_.accepted[0] > 40, "too few accepted drafts for the test to say anything about them"
+        assert stats_.accepted[0] > count // 100, "too few accepted drafts for the test to say anything about them"
     else:
         assert stats_.drafted == 0
 

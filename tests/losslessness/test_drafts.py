@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,11 +18,13 @@ from hspec_trt.runtime.ort_session import OrtSession
 from tests.support.plain_loop import Text, plain_decode
 from tests.unit.runtime.harness import Answer, check_empty, drain
 
-from .conftest import ENGINES, HSPEC_ENGINES, MAX_SEQ_LEN, NUM_PAGES, PAGE_SIZE, CoreFor
+from .conftest import DRAFTERS, ENGINES, HSPEC_ENGINES, MAX_SEQ_LEN, NUM_PAGES, PAGE_SIZE, CoreFor, with_drafters
 
 Sessions = Callable[..., OrtSession]
 TEMPERATURES = (0.0, 0.7, 1.3)
 NUM_TOKENS = 20
+MOST = 99
+"""Drafts of a script that is right as often as the engine asks it."""
 
 
 def submit(core: EngineCore, prompt: list[int], params: SamplingParams, script: ScriptedDrafts | None = None) -> Answer:
@@ -82,13 +85,16 @@ def test_equal_to_the_plain_loop(name: str, sessions: Sessions, core_for: CoreFo
         np.testing.assert_allclose(answer.logprobs, text.logprobs, rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("drafts", ["on", "off"])
-@pytest.mark.parametrize("length", [1, PAGE_SIZE, PAGE_SIZE + 1, MAX_SEQ_LEN - 1])
-@pytest.mark.parametrize("chunk", [1, 7, PAGE_SIZE, None])
+@pytest.mark.parametrize(
+    ("name", "length", "chunk", "drafts"),
+    with_drafters(
+        product([1, PAGE_SIZE, PAGE_SIZE + 1, MAX_SEQ_LEN - 1], [1, 7, PAGE_SIZE, None], ["on", "off"]),
+        short=[(1, None, "on"), (PAGE_SIZE, 1, "on"), (PAGE_SIZE + 1, 7, "on"), (MAX_SEQ_LEN - 1, None, "on")],
+    ),
+)
 def test_prompt_lengths_and_chunks(
-    length: int, chunk: int | None, drafts: str, sessions: Sessions, core_for: CoreFor
+    name: str, length: int, chunk: int | None, drafts: str, sessions: Sessions, core_for: CoreFor
 ) -> None:
-    name = "hspec_qwen3"
     session = sessions(name)
     count = min(20, MAX_SEQ_LEN - length)
     params = SamplingParams(temperature=0.7, seed=9, max_tokens=count, drafts=drafts)  # type: ignore[arg-type]
@@ -101,11 +107,16 @@ def test_prompt_lengths_and_chunks(
     assert answer.last.finish == "length"
 
 
-@pytest.mark.parametrize("name", ["hspec_qwen3", "hspec_fullattn"])
-def test_any_split_of_a_prompt(name: str, core_for: CoreFor) -> None:
+SPLITS = (64, 1, 3, 5, 7, 13, 31)
+
+
+@pytest.mark.parametrize(
+    ("name", "chunks"), [*with_drafters([(SPLITS,), ((1, 31),)], short=[((1, 31),)]), ("hspec_fullattn", SPLITS)]
+)
+def test_any_split_of_a_prompt(name: str, chunks: tuple[int, ...], core_for: CoreFor) -> None:
     """Case D5: text, log-probabilities and the drafts' fate are the same bits whatever the chunks of a long prompt."""
     seen = {}
-    for chunk in (None, 64, 1, 3, 5, 7, 13, 31):
+    for chunk in (None, *chunks):
         core = core_for(name, options=SchedulerOptions(max_chunk=chunk, prefix_cache=False))
         prompt = random_prompt(core.session, 226)
         answer = submit(core, prompt, SamplingParams(temperature=0.7, seed=5, max_tokens=24, drafts="on"))
@@ -117,10 +128,14 @@ def test_any_split_of_a_prompt(name: str, core_for: CoreFor) -> None:
     assert all(result == seen[None] for result in seen.values())
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3])
-def test_a_shared_start_is_left_as_it_is(chunk: int, core_for: CoreFor) -> None:
-    """Case E8: what follows a cached start in chunks shorter than a convolution writes its own pages only."""
-    core = core_for("hspec_qwen3", options=SchedulerOptions(max_chunk=chunk))
+@pytest.mark.parametrize(("name", "chunk"), with_drafters([(1,), (2,), (3,)], short=[(1,), (3,)]))
+def test_a_shared_start_is_left_as_it_is(name: str, chunk: int, core_for: CoreFor) -> None:
+    """Case E8: what follows a cached start in chunks shorter than a convolution writes its own pages only.
+
+    The answer and the fate of its drafts are those of an engine that ran the start itself, and a page whose content
+    depends on the token after it is shared by nobody with another such token.
+    """
+    core = core_for(name, options=SchedulerOptions(max_chunk=chunk))
     session = core.session
     assert isinstance(session, OrtSession)
     start = random_prompt(session, 2 * PAGE_SIZE)
@@ -132,20 +147,26 @@ def test_a_shared_start_is_left_as_it_is(chunk: int, core_for: CoreFor) -> None:
     answer = submit(core, [*start, 9, 8, 7, 6], params)
     drain(core)
     assert answer.last.timing is not None
-    assert answer.last.timing.cached_tokens == 2 * PAGE_SIZE
+    shared = 2 - session.limits.cache_lookahead
+    assert answer.last.timing.cached_tokens == shared * PAGE_SIZE
+    assert len(hit.pages) == shared
     for pool, pages in zip(session._pages, before, strict=True):
         np.testing.assert_array_equal(pool[hit.pages], pages)
+    core = core_for(name, options=SchedulerOptions(max_chunk=chunk, prefix_cache=False))
+    alone = submit(core, answer.prompt, params)
+    drain(core)
+    assert (alone.ids, alone.logprobs, alone.last.drafts) == (answer.ids, answer.logprobs, answer.last.drafts)
 
 
-@pytest.mark.parametrize("short", range(5))
-def test_generation_reaches_the_limit_exactly(short: int, sessions: Sessions, core_for: CoreFor) -> None:
+@pytest.mark.parametrize(("name", "short"), with_drafters([(short,) for short in range(5)], short=[(0,), (3,)]))
+def test_generation_reaches_the_limit_exactly(name: str, short: int, sessions: Sessions, core_for: CoreFor) -> None:
     """Case D2: prompt 250, limit 256; total tokens are exactly what was asked, with any accepted length on the way."""
-    session = sessions("hspec_qwen3")
+    session = sessions(name)
     prompt = random_prompt(session, 250)
     params = SamplingParams(temperature=0.0, max_tokens=6 - short, drafts="on")
     text = ref(session, prompt, params)
-    for right in (0, 1, 7):
-        core = core_for("hspec_qwen3")
+    for right in (0, 1, session.limits.num_drafts):
+        core = core_for(name)
         script = ScriptedDrafts(np.array([*prompt, *text.ids], np.int32), right, session.limits.vocab_size)
         answer = submit(core, prompt, params, script)
         drain(core)
@@ -153,25 +174,25 @@ def test_generation_reaches_the_limit_exactly(short: int, sessions: Sessions, co
         check_empty(core)
 
 
-@pytest.mark.parametrize("right", [0, 3, 7])
-@pytest.mark.parametrize("slot", range(8))
-def test_eos_at_every_draft_slot(slot: int, right: int, sessions: Sessions, core_for: CoreFor) -> None:
+@pytest.mark.parametrize(("name", "right"), with_drafters([(0,), (3,), (MOST,)], short=[(3,)]))
+def test_eos_at_every_draft_slot(name: str, right: int, sessions: Sessions, core_for: CoreFor) -> None:
     """Case F2 on a real graph: the answer ends at the end token, whatever slot of a run it falls on."""
-    session = sessions("hspec_qwen3")
+    session = sessions(name)
     params = SamplingParams(temperature=1.3, seed=4, max_tokens=40, drafts="on")
     prompt = random_prompt(session, 12)
     text = ref(session, prompt, params).ids
     place = next(i for i in range(9, 40) if text[i] not in text[:i])
-    start = [*prompt, *text[: place - slot - 1]]  # the step after the prompt's starts so many before the end token
-    core = core_for("hspec_qwen3", eos_ids=frozenset({text[place]}))
-    script = ScriptedDrafts(np.array([*prompt, *text], np.int32), right, session.limits.vocab_size)
-    answer = submit(core, start, params, script)
-    drain(core)
-    assert answer.ids == text[place - slot - 1 : place + 1]
-    assert answer.last.finish == "eos"
-    assert answer.last.drafts is not None
-    assert answer.last.drafts.num_tokens == len(answer.ids)
-    check_empty(core)
+    for slot in range(session.limits.num_drafts + 1):
+        start = [*prompt, *text[: place - slot - 1]]  # the step after the prompt's starts so many before the end token
+        core = core_for(name, eos_ids=frozenset({text[place]}))
+        script = ScriptedDrafts(np.array([*prompt, *text], np.int32), right, session.limits.vocab_size)
+        answer = submit(core, start, params, script)
+        drain(core)
+        assert answer.ids == text[place - slot - 1 : place + 1], slot
+        assert answer.last.finish == "eos"
+        assert answer.last.drafts is not None
+        assert answer.last.drafts.num_tokens == len(answer.ids)
+        check_empty(core)
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
@@ -200,14 +221,14 @@ def test_weights_not_repacked(name: str, sessions: Sessions, core_for: CoreFor) 
     assert [str(check) for check in checks if not check.passed] == []
 
 
-@pytest.mark.parametrize("length", [31, 32, 33, 100])
-def test_past_the_drafters_positions(length: int, sessions: Sessions, core_for: CoreFor) -> None:
+@pytest.mark.parametrize(("name", "length"), with_drafters([(31,), (32,), (33,), (100,)], short=[(31,), (33,)]))
+def test_past_the_drafters_positions(name: str, length: int, sessions: Sessions, core_for: CoreFor) -> None:
     """Case D1."""
-    session = sessions("hspec_qwen3")
+    session = sessions(name)
     params = SamplingParams(temperature=0.0, max_tokens=12, drafts="on")
     prompt = random_prompt(session, length)
     text = ref(session, prompt, params)
-    core = core_for("hspec_qwen3", draft_max_position=32)
+    core = core_for(name, draft_max_position=32)
     answer = submit(core, prompt, params)
     drain(core)
     assert answer.ids == text.ids
@@ -234,7 +255,7 @@ def test_ties(name: str, cached: bool, sessions: Sessions, core_for: CoreFor) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", HSPEC_ENGINES)
+@pytest.mark.parametrize("name", [*HSPEC_ENGINES, *DRAFTERS[1:]])
 def test_fifty_prompts(name: str, sessions: Sessions, core_for: CoreFor) -> None:
     """Case C1 at its full size."""
     session = sessions(name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,15 +18,13 @@ from numpy.typing import NDArray
 from hspec_trt.config.sampling import SamplingParams
 from hspec_trt.runtime.core import EngineCore
 from hspec_trt.runtime.lookup import ScriptedDrafts
-from tests.support.distribution import PROMPT, TARGET, p_value
+from tests.support.distribution import PROMPT, p_value
 from tests.support.sampling_reference import filtered_softmax
 from tests.unit.runtime.harness import Answer, drain
 
-from .conftest import CoreFor
+from .conftest import CoreFor, target_of, with_drafters
 
-NAME = "hspec_qwen3"
 VOCAB_SIZE = 256
-NUM_SEEDS = 3000
 SETS: dict[str, tuple[float, dict[str, float]]] = {
     "top_k": (0.7, {"top_k": 12}),
     "top_p": (1.0, {"top_p": 0.9}),  # case C7
@@ -36,27 +35,29 @@ LOGPROB_ERROR = 1e-5
 
 
 @cache
-def model() -> transformers.PreTrainedModel:
-    return transformers.AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
+def model(name: str) -> transformers.PreTrainedModel:
+    return transformers.AutoModelForCausalLM.from_pretrained(target_of(name), dtype=torch.float32)
 
 
-def logits_after(prompts: list[list[int]]) -> NDArray[np.float32]:
+def logits_after(name: str, prompts: list[list[int]]) -> NDArray[np.float32]:
     """transformers' logits after each of some prompts of one length: ``[prompts, V]``."""
     with torch.no_grad():
-        return model()(torch.tensor(prompts), logits_to_keep=1).logits[:, -1].numpy()
+        return model(name)(torch.tensor(prompts), logits_to_keep=1).logits[:, -1].numpy()
 
 
-def draw_pairs(core: EngineCore, params: Callable[[int], SamplingParams]) -> NDArray[np.int64]:
-    said: list[list[int]] = [[] for _ in range(NUM_SEEDS)]
-    for seed in range(NUM_SEEDS):
+def draw_pairs(core: EngineCore, count: int, params: Callable[[int], SamplingParams]) -> NDArray[np.int64]:
+    said: list[list[int]] = [[] for _ in range(count)]
+    for seed in range(count):
         core.add(core.make(PROMPT, params(seed), lambda update, seed=seed: said[seed].extend(update.token_ids)))
     drain(core, limit=10**6)
     return np.array(said)[:, :2]  # a third token is asked for, because the last one is never drafted
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_filtered_draws_have_the_targets_distribution(name: str, core_for: CoreFor) -> None:
-    temperature, filters = SETS[name]
+@pytest.mark.parametrize(
+    ("name", "which", "count"), with_drafters([("all", 800), *product(SETS, [3000])], short=[("all", 800)])
+)
+def test_filtered_draws_have_the_targets_distribution(name: str, which: str, count: int, core_for: CoreFor) -> None:
+    temperature, filters = SETS[which]
     pairs = {}
     for drafts in ("on", "off"):
 
@@ -70,13 +71,13 @@ def test_filtered_draws_have_the_targets_distribution(name: str, core_for: CoreF
                 **filters,  # type: ignore[arg-type]
             )
 
-        core = core_for(NAME, max_rows=64, num_pages=200)
-        pairs[drafts] = draw_pairs(core, params)
+        core = core_for(name, max_rows=64, num_pages=200)
+        pairs[drafts] = draw_pairs(core, count, params)
         assert (core.stats.drafts.drafted > 0) == (drafts == "on")
     np.testing.assert_array_equal(pairs["on"], pairs["off"])
 
-    first = filtered_softmax(logits_after([PROMPT])[0], temperature, **filters)  # type: ignore[arg-type]
-    rows = logits_after([[*PROMPT, token] for token in range(VOCAB_SIZE)])
+    first = filtered_softmax(logits_after(name, [PROMPT])[0], temperature, **filters)  # type: ignore[arg-type]
+    rows = logits_after(name, [[*PROMPT, token] for token in range(VOCAB_SIZE)])
     joint = first[:, None] * np.array(
         [filtered_softmax(row, temperature, **filters) for row in rows]  # type: ignore[arg-type]
     )
@@ -88,11 +89,14 @@ def test_filtered_draws_have_the_targets_distribution(name: str, core_for: CoreF
         assert p_value(counts, expected) > 1e-4
 
 
-@pytest.mark.parametrize("right", range(8))
-@pytest.mark.parametrize("temperature", [0.0, 1.3])
-def test_log_probabilities_at_every_accepted_length(right: int, temperature: float, core_for: CoreFor) -> None:
+@pytest.mark.parametrize(
+    ("name", "right", "temperature"), with_drafters(product(range(8), [0.0, 1.3]), short=[(2, 1.3), (5, 0.0)])
+)
+def test_log_probabilities_at_every_accepted_length(
+    name: str, right: int, temperature: float, core_for: CoreFor
+) -> None:
     """Case C14: one entry for each token, of the unfiltered row that the token was drawn from."""
-    core = core_for(NAME)
+    core = core_for(name)
     params = SamplingParams(temperature=temperature, seed=3, max_tokens=25, drafts="off", top_k=30, ignore_eos=True)
 
     def said(script: ScriptedDrafts | None, **changes: object) -> Answer:
@@ -107,9 +111,9 @@ def test_log_probabilities_at_every_accepted_length(right: int, temperature: flo
     assert answer.ids == plain.ids
     drafts = answer.last.drafts
     assert drafts is not None
-    assert drafts.lengths[min(right, 7) + 1] > 0
+    assert drafts.lengths[min(right, core.session.limits.num_drafts) + 1] > 0
     with torch.no_grad():
-        logits = model()(torch.tensor([text[:-1].tolist()])).logits[0, len(PROMPT) - 1 :].double()
+        logits = model(name)(torch.tensor([text[:-1].tolist()])).logits[0, len(PROMPT) - 1 :].double()
     want = torch.log_softmax(logits, -1).numpy()[np.arange(25), answer.ids]
     assert len(answer.logprobs) == 25
     np.testing.assert_allclose(answer.logprobs, want, rtol=0, atol=LOGPROB_ERROR * float(logits.abs().max()))

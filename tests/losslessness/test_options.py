@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -18,10 +19,8 @@ from hspec_trt.runtime.lookup import ScriptedDrafts
 from tests.support.scripted import Row, draw, raw_logprobs
 from tests.unit.runtime.harness import Answer, drain
 
-from .conftest import CoreFor
+from .conftest import DRAFTERS, CoreFor, target_of, with_drafters
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "hspec_qwen3" / "target"
-NAME = "hspec_qwen3_full"
 PROMPT = [3, 17, 42, 8, 25, 3, 17]
 NUM_TOKENS = 30
 Logits = Callable[[list[int]], NDArray[np.float32]]
@@ -37,12 +36,12 @@ OPTIONS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def logits_of() -> Logits:
-    """transformers' logits after a text, float32 ``[V]``."""
+@cache
+def logits_of(name: str) -> Logits:
+    """transformers' logits of an engine's target after a text, float32 ``[V]``."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(target_of(name), dtype=torch.float32)
 
     def after(text: list[int]) -> NDArray[np.float32]:
         with torch.no_grad():
@@ -68,13 +67,13 @@ def edited(logits: NDArray[np.float32], prompt: list[int], text: list[int], para
 EOS = 77
 
 
-def reference(logits_of: Logits, params: SamplingParams) -> list[int]:
+def reference(logits: Logits, params: SamplingParams) -> list[int]:
     """REF: one token after the other from transformers' logits."""
     row = Row(params.temperature, params.top_p, params.min_p, params.top_k, params.seed or 0)
     text: list[int] = []
     while len(text) < NUM_TOKENS and EOS not in text:
-        logits = logits_of([*PROMPT, *text])
-        text.append(draw(logits, len(PROMPT) + len(text), row, edited(logits, PROMPT, text, params))[0])
+        plain = logits([*PROMPT, *text])
+        text.append(draw(plain, len(PROMPT) + len(text), row, edited(plain, PROMPT, text, params))[0])
     return text
 
 
@@ -84,14 +83,16 @@ def submit(core: EngineCore, params: SamplingParams, script: ScriptedDrafts | No
     return answer
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("name", OPTIONS)
-def test_as_transformers_logits_say(name: str, temperature: float, logits_of: Logits, core_for: CoreFor) -> None:
-    params = SamplingParams(temperature=temperature, seed=21, max_tokens=NUM_TOKENS, drafts="on", **OPTIONS[name])  # type: ignore[arg-type]
-    text = reference(logits_of, params)
-    plain = reference(logits_of, SamplingParams(temperature=temperature, seed=21))
+@pytest.mark.parametrize(
+    ("name", "option", "temperature"), with_drafters(product(OPTIONS, [0.0, 0.9]), short=[("everything", 0.9)])
+)
+def test_as_transformers_logits_say(name: str, option: str, temperature: float, core_for: CoreFor) -> None:
+    logits = logits_of(name)
+    params = SamplingParams(temperature=temperature, seed=21, max_tokens=NUM_TOKENS, drafts="on", **OPTIONS[option])  # type: ignore[arg-type]
+    text = reference(logits, params)
+    plain = reference(logits, SamplingParams(temperature=temperature, seed=21))
     assert text != plain, "the option does nothing here"
-    core = core_for(NAME, eos_ids=frozenset({EOS}))
+    core = core_for(name, eos_ids=frozenset({EOS}))
     scripts = [ScriptedDrafts(np.array([*PROMPT, *text], np.int32), right, 256) for right in (0, 1, 4, 7)]
     answers = [
         submit(core, replace(params, drafts="off")),
@@ -103,15 +104,16 @@ def test_as_transformers_logits_say(name: str, temperature: float, logits_of: Lo
     assert [answer.ids for answer in answers] == [text] * len(answers)
     assert beside.ids == plain  # a row without options is not touched by its company
     for answer in answers:  # log-probabilities are the raw distribution's, whatever was edited
-        raw = [raw_logprobs(logits_of([*PROMPT, *text[:i]]))[token] for i, token in enumerate(text)]
+        raw = [raw_logprobs(logits([*PROMPT, *text[:i]]))[token] for i, token in enumerate(text)]
         np.testing.assert_allclose(answer.logprobs, raw, atol=2e-4)
 
 
-@pytest.mark.parametrize("right", [0, 2, 7])
-def test_most_likely_tokens(right: int, logits_of: Logits, core_for: CoreFor) -> None:
+@pytest.mark.parametrize(("name", "right"), with_drafters([(0,), (2,), (7,)], short=[(2,)]))
+def test_most_likely_tokens(name: str, right: int, core_for: CoreFor) -> None:
     """Case C14."""
+    logits = logits_of(name)
     params = SamplingParams(temperature=0.7, seed=2, max_tokens=12, drafts="on", logprobs=20)
-    core = core_for(NAME)
+    core = core_for(name)
     first = submit(core, replace(params, drafts="off"))
     drain(core)
     second = submit(core, params, ScriptedDrafts(np.array([*PROMPT, *first.ids], np.int32), right, 256))
@@ -120,19 +122,20 @@ def test_most_likely_tokens(right: int, logits_of: Logits, core_for: CoreFor) ->
         tops = [top for update in answer.updates for top in update.top_logprobs]
         assert len(tops) == len(answer.ids) == 12
         for number, top in enumerate(tops):
-            raw = raw_logprobs(logits_of([*PROMPT, *answer.ids[:number]]))
+            raw = raw_logprobs(logits([*PROMPT, *answer.ids[:number]]))
             np.testing.assert_allclose([value for _, value in top], np.sort(raw)[::-1][:20], atol=2e-4)
             np.testing.assert_allclose(raw[[token for token, _ in top]], [value for _, value in top], atol=2e-4)
 
 
-def test_padding_columns_are_never_drawn(core_for: CoreFor) -> None:
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_padding_columns_are_never_drawn(name: str, core_for: CoreFor) -> None:
     """A mask that bans every token of the vocabulary but one leaves that one, not a padding column of the logits."""
 
     class OnlyNine:
         def rows(self, text: NDArray[np.int32], drafts: list[int]) -> list[NDArray[np.bool_]]:
             return [np.arange(256) == 9 for _ in range(len(drafts) + 1)]
 
-    core = core_for(NAME)
+    core = core_for(name)
     answer = Answer(PROMPT, SamplingParams(temperature=1.0, seed=1, max_tokens=6, drafts="on"))
     seq = core.make(PROMPT, answer.params, answer.updates.append)
     seq.shaper.guide = OnlyNine()
