@@ -228,9 +228,14 @@ def _json_row(kernel: CompiledKernel) -> dict[str, object]:
 
 
 def write_header(folder: Path) -> None:
-    """Write kernel_table.h alone, e.g. to compile the plugin classes where no kernel was compiled yet."""
+    """Write kernel_table.h alone, e.g. to compile the plugin classes where no kernel was compiled yet.
+
+    One that says the same already stays as it is, so that nothing is compiled again.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "kernel_table.h").write_text(render_header())
+    path, text = folder / "kernel_table.h", render_header()
+    if not path.is_file() or path.read_text() != text:
+        path.write_text(text)
 
 
 def write_table(folder: Path, kernels: Sequence[CompiledKernel]) -> None:

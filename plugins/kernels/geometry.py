@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launch geometry: tiles, splits, grids and workspace of every kernel, from shapes that a host knows.
 
-The C++ launchers follow the same formulas (README.md beside this file); the tests launch through this module. It owns
-no kernel code, and needs no Triton.
+The C++ launchers follow the same formulas (README.md beside this file; tests/plugins/launchers compares); the kernels'
+own tests launch through this module. It owns no kernel code, and needs no Triton.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launch geometry shared by the launchers; the formulas are those of plugins/kernels/geometry.py (tests compare).
+// Launch geometry shared by the launchers; the formulas are those of plugins/kernels/geometry.py
+// (tests/plugins/launchers compares).
 #pragma once
 
 #include <algorithm>
