@@ -45,11 +45,8 @@ Status checkAttributes(AttributeWords const& words) {
 
 std::size_t workspaceBytes(AttributeWords const& words, Shape const* inputs) {
     auto const a = attributesOf<Attributes>(words);
-    int64_t const longestQuery = inputs[op::kQuerySlots][1];
-    // Both engine types have the same tiles.
-    int64_t const tile = verifyTile(a, DType::kBFloat16, longestQuery);
-    int64_t const maxQuery = std::min((tile == 0 ? kPrefillTile : tile) / groupOf(a), longestQuery);
-    return splitWorkspace(inputs[op::kContextLens][0], a.numKvHeads, groupOf(a), maxQuery, a.headDim).bytes();
+    int64_t const maxQuery = widestQuery(groupOf(a), inputs[op::kQuerySlots][1]);
+    return splitWorkspace(groupOf(a), maxQuery, a.headDim).bytes();
 }
 
 std::vector<KernelRequest> kernels(AttributeWords const& words, DType kvDtype, Shape const* /*inputs*/) {
@@ -121,7 +118,7 @@ class Launch {
         args.context_lens = input(op::kContextLens);
         args.page_table = input(op::kPageTable);
         args.output = output();
-        SplitWorkspace const space = splitWorkspace(numRows_, a_.numKvHeads, groupOf(a_), maxQuery, a_.headDim);
+        SplitWorkspace const space = splitWorkspace(groupOf(a_), maxQuery, a_.headDim);
         args.partial_out = address(call_.workspace);
         args.partial_lse = args.partial_out + space.lseOffset();
         args.scale = a_.scale;

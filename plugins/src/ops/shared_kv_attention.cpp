@@ -45,8 +45,7 @@ std::size_t workspaceBytes(AttributeWords const& words, Shape const* inputs) {
     if (a.noContext != 0) {
         return 0;
     }
-    Shape const& query = inputs[op::kQuery];
-    return splitWorkspace(query[0], a.numKvHeads, groupOf(a), query[kBlockAxis], a.headDim).bytes();
+    return splitWorkspace(groupOf(a), inputs[op::kQuery][kBlockAxis], a.headDim).bytes();
 }
 
 std::vector<KernelRequest> kernels(AttributeWords const& words, DType kvDtype, Shape const* inputs) {
@@ -106,8 +105,7 @@ Status launch(OpCall const& call) {
     args.output = address(call.outputs[op::kOutputResult].data);
     if (splits > 1) {
         args.partial_out = address(call.workspace);
-        args.partial_lse =
-            args.partial_out + splitWorkspace(numRows, a.numKvHeads, groupOf(a), blockLen, a.headDim).lseOffset();
+        args.partial_lse = args.partial_out + splitWorkspace(groupOf(a), blockLen, a.headDim).lseOffset();
     }
     args.scale = a.scale;
     args.window = a.window;

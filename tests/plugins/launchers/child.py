@@ -21,13 +21,13 @@ from build_scripts.gpu_check import cases
 from build_scripts.gpu_check.cases import PagedCase, Place, SampleCase, ScanCase, SharedCase
 from build_scripts.gpu_check.library_ops import LibraryError, LibraryOps
 from build_scripts.gpu_check.ops import Ops
-from build_scripts.gpu_check.source_ops import Argument, SourceOps, launch
+from build_scripts.gpu_check.source_ops import DTYPE_NAMES, Argument, SourceOps, launch
 from hspec_trt.contract import APPEND_KV
 from plugins.kernels import geometry
 from plugins.kernels.catalog import KERNELS
 from plugins.kernels.geometry import Grid
 from plugins.kernels.variants import Variant
-from tests.plugins.launchers.shapes import EMPTY, AppendCase, Case, all_cases
+from tests.plugins.launchers.shapes import EMPTY, AppendCase, Case, all_cases, verify_width
 from tests.support.recording_driver_build import LIBRARY, MULTIPROCESSORS, constants
 
 Launches = list[dict[str, Any]]
@@ -102,7 +102,7 @@ def _call_of(case: Case, place: Place) -> Call:
     if isinstance(case, PagedCase):
         paged = cases.paged_inputs(case, place)
         tensors = (paged.query, paged.key, paged.value, paged.kv_pages)
-        width = case.verify_width
+        width = verify_width(case, DTYPE_NAMES[place.dtype])
         return lambda ops: {
             "output": ops.paged_attention(case.shape, paged.step, *tensors, verify_width=width, splits=None)
         }

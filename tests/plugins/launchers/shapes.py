@@ -38,6 +38,7 @@ PAGED = (
     PagedCase("long context, two rows", ((9000, 1), (100, 8)), 4, 2, 16, 16),
     PagedCase("long context, one row", ((9000, 1),), 2, 1, 16, 16),
 )
+MIXED = PagedCase("more tiles in float16 than in bfloat16", ((900, 16), (3, 2)), 4, 1, 48, 16, verify_width=16)
 SHARED = (
     SharedCase("long prefix, two rows", (9000, 3), 8, 4, 2, 16, 16),
     SharedCase("long prefix, one row", (9000,), 8, 2, 1, 16, 16),
@@ -54,7 +55,7 @@ EMPTY: tuple[Case, ...] = (
 def all_cases() -> tuple[Case, ...]:
     """Every case; one library serves them all, so that those of one shape have one verify width."""
     paged = tuple(map(_widest, (*table.ODD_PAGED, *PAGED)))
-    return (*paged, *table.ODD_SHARED, *SHARED, *table.ODD_SCAN, *table.ODD_SAMPLE, *APPEND)
+    return (*paged, MIXED, *table.ODD_SHARED, *SHARED, *table.ODD_SCAN, *table.ODD_SAMPLE, *APPEND)
 
 
 def _widest(case: PagedCase) -> PagedCase:
@@ -66,9 +67,14 @@ def _widest(case: PagedCase) -> PagedCase:
     return replace(case, verify_width=max(alike))
 
 
+def verify_width(case: PagedCase, dtype: str) -> int:
+    """For which the library was compiled."""
+    return 1 if case == MIXED and dtype == "bfloat16" else case.verify_width
+
+
 def _need(case: Case, dtype: str) -> Need:
     if isinstance(case, PagedCase):
-        return PagedNeed(dtype, case.head_dim, case.shape.group, case.page_size, case.verify_width)
+        return PagedNeed(dtype, case.head_dim, case.shape.group, case.page_size, verify_width(case, dtype))
     if isinstance(case, SharedCase):
         causal, no_context = int(case.causal), int(case.no_context)
         group = case.shape.group
