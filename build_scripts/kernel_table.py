@@ -24,6 +24,7 @@ _HEAD: Final = (
 )
 _CPP_TYPES: Final = {"i32": "int32_t", "f32": "float"}
 _CONSTANTS: Final = (
+    "MIN_TILE",
     "MAX_TILE",
     "PREFILL_TILE",
     "APPEND_BLOCK",

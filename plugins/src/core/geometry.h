@@ -34,6 +34,15 @@ constexpr int64_t numSplits(int64_t rows, int64_t numKvHeads, int64_t longest, i
     return std::max<int64_t>(1, std::min({wanted, int64_t{kMaxSplits}, ceilDiv(longest, kSplitTokens)}));
 }
 
+// The least power of two that holds `queryRows` (tokens x grouped heads), within kMinTile and kMaxTile.
+constexpr int32_t tileRows(int64_t queryRows) {
+    int32_t tile = kMinTile;
+    while (tile < std::min<int64_t>(queryRows, kMaxTile)) {
+        tile *= 2;
+    }
+    return tile;
+}
+
 // Most query tokens of a row that one tile can hold, whichever tiles are compiled: TensorRT keeps the size of the
 // workspace from the build, and the library that an engine runs with may hold other tiles.
 constexpr int64_t widestQuery(int64_t group, int64_t longestQuery) {

@@ -48,16 +48,6 @@ std::unordered_map<LoadedKey, LoadedKernel, LoadedKeyHash>& loadedKernels() {
     return kernels;
 }
 
-std::string describe(KernelRequest const& request) {
-    constexpr char const* kTypes[] = {"none", "float16", "bfloat16"};
-    KernelInfo const& info = kKernelInfos[static_cast<int32_t>(request.kernel)];
-    std::string text = std::string(info.name) + " (type " + kTypes[static_cast<int32_t>(request.dtype)];
-    for (std::size_t i = 0; i < static_cast<std::size_t>(info.keyLength); ++i) {
-        text += std::string(", ") + info.keyNames[i] + " " + std::to_string(request.key[i]);
-    }
-    return text + ")";
-}
-
 Status load(CudaDriver const& driver, KernelRequest const& request, DeviceInfo const& device, LoadedKernel* loaded) {
     KernelVariant const* variant = nullptr;
     HSPEC_TRT_RETURN_IF_ERROR(findVariant(request, device.sm, &variant));
@@ -112,6 +102,16 @@ KernelDType kernelType(DType dtype) {
         default:
             return KernelDType::kNone;
     }
+}
+
+std::string describe(KernelRequest const& request) {
+    constexpr char const* kTypes[] = {"none", "float16", "bfloat16"};
+    KernelInfo const& info = kKernelInfos[static_cast<int32_t>(request.kernel)];
+    std::string text = std::string(info.name) + " (type " + kTypes[static_cast<int32_t>(request.dtype)];
+    for (std::size_t i = 0; i < static_cast<std::size_t>(info.keyLength); ++i) {
+        text += std::string(", ") + info.keyNames[i] + " " + std::to_string(request.key[i]);
+    }
+    return text + ")";
 }
 
 Status findVariant(KernelRequest const& request, int32_t sm, KernelVariant const** variant) {

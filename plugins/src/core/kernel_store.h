@@ -38,6 +38,9 @@ KernelRequest request(KernelDType dtype, std::array<int32_t, static_cast<std::si
 
 KernelDType kernelType(DType dtype);
 
+// Kernel, type and constants in words.
+std::string describe(KernelRequest const& request);
+
 struct Grid {
     int64_t x = 1;
     int64_t y = 1;

@@ -29,6 +29,9 @@ struct OpDefinition {
     // Kernels that a node with these attributes and inputs launches; shapes may be unknown (-1) in step-wide dims.
     std::vector<KernelRequest> (*kernels)(AttributeWords const& attributes, DType kvDtype, Shape const* inputs);
     Status (*launch)(OpCall const& call);
+    // Sizes that no compiled kernel takes, or only a slow one, before any launch; shapes as for `kernels`. Null where
+    // there is no such size.
+    Status (*checkSizes)(AttributeWords const& attributes, DType kvDtype, Shape const* inputs) = nullptr;
 };
 
 // The generated struct of the op's attributes.

@@ -61,6 +61,18 @@ std::vector<KernelRequest> kernels(AttributeWords const& words, DType kvDtype, S
     return kernels;
 }
 
+// Rows of T tokens, the verify width, need a tile that holds them: without it they run as prompts do, slowly.
+Status checkSizes(AttributeWords const& words, DType kvDtype, Shape const* inputs) {
+    auto const a = attributesOf<Attributes>(words);
+    int64_t const width = inputs[op::kQuerySlots][1];
+    int32_t const needed = tileRows(width * groupOf(a));
+    if (width < 1 || verifyTile(a, kvDtype, width) >= std::min<int64_t>(width * groupOf(a), needed)) {
+        return Status::ok();
+    }
+    return Status::error("the plugin library has no kernel " + describe(verifyKernel(a, kvDtype, needed)) +
+                         " or wider, for rows of " + std::to_string(width) + " tokens");
+}
+
 // One call, with the sizes that the kernels share.
 class Launch {
   public:
@@ -176,7 +188,7 @@ Status launch(OpCall const& call) {
 }  // namespace
 
 OpDefinition const& pagedAttention() {
-    static OpDefinition const definition{op::kSpec, checkAttributes, workspaceBytes, kernels, launch};
+    static OpDefinition const definition{op::kSpec, checkAttributes, workspaceBytes, kernels, launch, checkSizes};
     return definition;
 }
 

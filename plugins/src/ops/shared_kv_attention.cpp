@@ -67,6 +67,12 @@ Status checkBlock(Attributes const& a, int64_t blockLen, int32_t tile) {
                          std::to_string(tile));
 }
 
+Status checkSizes(AttributeWords const& words, DType kvDtype, Shape const* inputs) {
+    auto const a = attributesOf<Attributes>(words);
+    int64_t const blockLen = inputs[op::kQuery][kBlockAxis];
+    return checkBlock(a, blockLen, blockKernel(a, kvDtype, blockLen).key[kTileIndex]);
+}
+
 Status merge(OpCall const& call, SharedKvAttentionArgs const& parts, int64_t splits) {
     auto const a = attributesOf<Attributes>(call.attributes);
     MergeSplitsArgs args;
@@ -118,7 +124,7 @@ Status launch(OpCall const& call) {
 }  // namespace
 
 OpDefinition const& sharedKvAttention() {
-    static OpDefinition const definition{op::kSpec, checkAttributes, workspaceBytes, kernels, launch};
+    static OpDefinition const definition{op::kSpec, checkAttributes, workspaceBytes, kernels, launch, checkSizes};
     return definition;
 }
 
