@@ -48,6 +48,14 @@ std::unordered_map<LoadedKey, LoadedKernel, LoadedKeyHash>& loadedKernels() {
     return kernels;
 }
 
+// Under lazy loading, CUDA's default, a kernel's handle is no code in the context yet: a launch would load that, and
+// allocate for it.
+Status loadCode(CudaDriver const& driver, CUkernel kernel) {
+    CUfunction function = nullptr;
+    HSPEC_TRT_RETURN_IF_ERROR(driver.check(driver.kernelGetFunction(&function, kernel), "cuKernelGetFunction"));
+    return driver.funcLoad == nullptr ? Status::ok() : driver.check(driver.funcLoad(function), "cuFuncLoad");
+}
+
 Status load(CudaDriver const& driver, KernelRequest const& request, DeviceInfo const& device, LoadedKernel* loaded) {
     KernelVariant const* variant = nullptr;
     HSPEC_TRT_RETURN_IF_ERROR(findVariant(request, device.sm, &variant));
@@ -57,6 +65,7 @@ Status load(CudaDriver const& driver, KernelRequest const& request, DeviceInfo c
         "cuLibraryLoadData"));
     HSPEC_TRT_RETURN_IF_ERROR(
         driver.check(driver.libraryGetKernel(&loaded->kernel, library, variant->symbol), "cuLibraryGetKernel"));
+    HSPEC_TRT_RETURN_IF_ERROR(loadCode(driver, loaded->kernel));
     loaded->threads = variant->threads;
     loaded->sharedBytes = variant->sharedBytes;
     if (variant->sharedBytes <= kSharedWithoutOptIn) {

@@ -30,6 +30,8 @@ from plugins.kernels.variants import Variant
 from tests.plugins.launchers.shapes import EMPTY, AppendCase, Case, all_cases, verify_width
 from tests.support.recording_driver_build import LIBRARY, MULTIPROCESSORS, constants
 
+ENQUEUE = "enqueue"
+"""What the recording driver's enqueue.cpp writes before it calls that."""
 Launches = list[dict[str, Any]]
 
 
@@ -157,7 +159,14 @@ def _watched(call: Call, ops: WatchedOps) -> dict[str, Any]:
     except LibraryError as error:
         fault = str(error)
     lines = ops.driver.recording_take().decode().splitlines()
-    return {"launches": _launched(lines), "outputs": outputs, "workspace": ops.workspace, "fault": fault}
+    after = lines[lines.index(ENQUEUE) + 1 :] if ENQUEUE in lines else []
+    return {
+        "launches": _launched(lines),
+        "outputs": outputs,
+        "workspace": ops.workspace,
+        "fault": fault,
+        "other_calls_of_enqueue": [line for line in after if not line.startswith("launch ")],
+    }
 
 
 def _entry(case: Case, dtype: torch.dtype, libraries: dict[str, WatchedOps]) -> dict[str, Any]:
@@ -180,7 +189,8 @@ def main() -> int:
     library, driver_file = Path(sys.argv[1]), Path(sys.argv[2])
     driver = ctypes.CDLL(LIBRARY)
     driver.recording_take.restype = ctypes.c_char_p
-    libraries = {"call": WatchedOps(library, driver=driver), "enqueue": WatchedOps(driver_file, driver=driver)}
+    # The plugin first: it must not find kernels that a call has loaded.
+    libraries = {"enqueue": WatchedOps(driver_file, driver=driver), "call": WatchedOps(library, driver=driver)}
     for line in _lines(libraries):
         print(json.dumps(line))
     return 0

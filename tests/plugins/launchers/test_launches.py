@@ -116,6 +116,11 @@ def test_samples_ask_for_no_more_workspace_than_they_use(recorded: list[Case]) -
         assert case["call"]["workspace"][1] == used
 
 
+def test_enqueue_loads_nothing(recorded: list[Case]) -> None:
+    for case in recorded:
+        assert set(case["enqueue"]["other_calls_of_enqueue"]) == {"cuCtxGetDevice"}, case["case"]
+
+
 def test_nothing_is_launched_for_nothing(told: list[Case]) -> None:
     empty = [entry for entry in told if entry["kind"] == "empty"]
     assert len(empty) == 5
