@@ -82,8 +82,8 @@ Status launch(Node const& node, hspec_trt_tensor const* outputs, void* workspace
         return Status::error("the workspace has " + std::to_string(workspaceBytes) +
                              " bytes, needed: " + std::to_string(needed));
     }
-    return node.definition->launch(
-        {node.attributes, node.inputs.data(), results.data(), workspace, static_cast<CUstream>(stream)});
+    return launchOp(*node.definition,
+                    {node.attributes, node.inputs.data(), results.data(), workspace, static_cast<CUstream>(stream)});
 }
 
 }  // namespace

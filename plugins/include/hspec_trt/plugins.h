@@ -13,7 +13,8 @@ extern "C" {
 
 #define HSPEC_TRT_API __attribute__((visibility("default")))
 
-/* dtype: 0 float32, 1 float16, 2 bfloat16, 3 int32, 4 int64, 5 bool. data: device memory, contiguous. */
+/* dtype: 0 float32, 1 float16, 2 bfloat16, 3 int32, 4 int64, 5 bool. data: device memory, contiguous, starts on a
+ * multiple of 16 bytes; so does a workspace. */
 typedef struct {
     void* data;
     int32_t dtype;

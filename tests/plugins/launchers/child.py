@@ -11,27 +11,36 @@ import ctypes
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from build_scripts.gpu_check import cases
+from build_scripts.gpu_check import cases, table
 from build_scripts.gpu_check.cases import PagedCase, Place, SampleCase, ScanCase, SharedCase
 from build_scripts.gpu_check.library_ops import LibraryError, LibraryOps
 from build_scripts.gpu_check.ops import Ops
 from build_scripts.gpu_check.source_ops import DTYPE_NAMES, Argument, SourceOps, launch
-from hspec_trt.contract import APPEND_KV
+from hspec_trt.contract import APPEND_KV, MAMBA2_BLOCK_SCAN, PAGED_ATTENTION, SAMPLE_TOKENS, SHARED_KV_ATTENTION, OpSpec
 from plugins.kernels import geometry
 from plugins.kernels.catalog import KERNELS
 from plugins.kernels.geometry import Grid
 from plugins.kernels.variants import Variant
-from tests.plugins.launchers.shapes import EMPTY, AppendCase, Case, all_cases, verify_width
+from tests.plugins.launchers.shapes import APPEND, EMPTY, PAGED, SHARED, AppendCase, Case, all_cases, verify_width
 from tests.support.recording_driver_build import LIBRARY, MULTIPROCESSORS, constants
 
 ENQUEUE = "enqueue"
 """What the recording driver's enqueue.cpp writes before it calls that."""
+WORKSPACE = "workspace"
+SHIFTED = (
+    (PAGED_ATTENTION, PAGED[0], WORKSPACE),
+    (SHARED_KV_ATTENTION, SHARED[0], WORKSPACE),
+    (MAMBA2_BLOCK_SCAN, table.ODD_SCAN[0], ""),
+    (SAMPLE_TOKENS, table.ODD_SAMPLE[0], WORKSPACE),
+    (APPEND_KV, APPEND[0], ""),
+)
+"""A case of each op, and whether it has a workspace."""
 Launches = list[dict[str, Any]]
 
 
@@ -53,6 +62,12 @@ class WritingRunner:
         self.kept.extend(args)
 
 
+def _misaligned(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of `tensor` that starts one element behind a multiple of 16 bytes."""
+    room = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
+    return room[1:].view(tensor.shape).copy_(tensor)
+
+
 def _told(arg: Argument) -> dict[str, int] | int | float:
     if isinstance(arg, torch.Tensor):
         return {"address": arg.data_ptr(), "bytes": arg.numel() * arg.element_size()}
@@ -65,17 +80,35 @@ class WatchedOps(LibraryOps):
 
     Attributes:
         driver: the recording driver.
-        poison: as in `LibraryOps`.
+        shifted: operand, or `WORKSPACE`, that does not start on 16 bytes.
+        workspace: address and bytes of the last call's.
     """
 
     driver: ctypes.CDLL | None = None
+    shifted: str = ""
     workspace: tuple[int, int] = (0, 0)
 
     def _call(self, name: str, *arguments: Any) -> None:
         if name == "hspec_trt_launch":
             data, size, _ = arguments[-3:]
             self.workspace = (data.value or 0, size.value)
+            if self.shifted == WORKSPACE:
+                data.value += 4
         super()._call(name, *arguments)
+
+    def _launch(
+        self,
+        spec: OpSpec,
+        values: dict[str, int | float],
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+    ) -> None:
+        tensors = dict(zip(spec.operands, (*inputs, *outputs), strict=True))
+        if self.shifted in tensors:
+            tensors[self.shifted] = _misaligned(tensors[self.shifted])
+        tensors |= {output: tensors[source] for output, source in spec.aliased.items()}
+        given = list(tensors.values())
+        super()._launch(spec, values, given[: len(inputs)], given[len(inputs) :])
 
     def append(self, case: AppendCase, key: torch.Tensor, pages: torch.Tensor, step: cases.PagedStep) -> None:
         """AppendKv, which `Ops` does not have."""
@@ -182,6 +215,17 @@ def _lines(libraries: dict[str, WatchedOps]) -> Iterator[dict[str, Any]]:
             yield {"kind": "case", **_entry(case, dtype, libraries)}
     for case in EMPTY:
         yield {"kind": "empty", **_entry(case, torch.float16, libraries)}
+    yield from _misaligned_lines(libraries)
+
+
+def _misaligned_lines(libraries: dict[str, WatchedOps]) -> Iterator[dict[str, Any]]:
+    for spec, case, workspace in SHIFTED:
+        call = _call_of(case, Place(dtype=torch.float16))
+        for name in (*(name for name in spec.operands if name not in spec.aliased), workspace):
+            if name:
+                shifted = {way: replace(ops, shifted=name) for way, ops in libraries.items()}
+                told = {way: _watched(call, ops) for way, ops in shifted.items()}
+                yield {"kind": "misaligned", "op": spec.name, "operand": name, **told}
 
 
 def main() -> int:

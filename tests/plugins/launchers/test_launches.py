@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hspec_trt.contract import OPS
 from plugins.kernels.catalog import KERNELS
 from plugins.kernels.geometry import ceil_div
 from tests.plugins.launchers.shapes import all_cases
@@ -127,3 +128,14 @@ def test_nothing_is_launched_for_nothing(told: list[Case]) -> None:
     for case in empty:
         for way in WAYS:
             assert case[way]["launches"] == [] and case[way]["fault"] == "", case["case"]
+
+
+def test_an_operand_off_16_bytes_is_refused_by_name(told: list[Case]) -> None:
+    shifted = [entry for entry in told if entry["kind"] == "misaligned"]
+    assert {entry["op"] for entry in shifted} == set(OPS)
+    assert len(shifted) == sum(len(spec.operands) - len(spec.aliased) for spec in OPS.values()) + 3
+    for entry in shifted:
+        for way in WAYS:
+            found = entry[way]["fault"]
+            assert f"{entry['op']} {entry['operand']}" in found and "16 bytes" in found, (entry["op"], entry["operand"])
+            assert entry[way]["launches"] == []
