@@ -24,6 +24,8 @@ _HEAD: Final = (
 )
 _CPP_TYPES: Final = {"i32": "int32_t", "f32": "float"}
 _CONSTANTS: Final = (
+    "MIN_TILE",
+    "MAX_TILE",
     "PREFILL_TILE",
     "APPEND_BLOCK",
     "MAX_BLOCK_LEN",
@@ -228,9 +230,14 @@ def _json_row(kernel: CompiledKernel) -> dict[str, object]:
 
 
 def write_header(folder: Path) -> None:
-    """Write kernel_table.h alone, e.g. to compile the plugin classes where no kernel was compiled yet."""
+    """Write kernel_table.h alone, e.g. to compile the plugin classes where no kernel was compiled yet.
+
+    One that says the same already stays as it is, so that nothing is compiled again.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "kernel_table.h").write_text(render_header())
+    path, text = folder / "kernel_table.h", render_header()
+    if not path.is_file() or path.read_text() != text:
+        path.write_text(text)
 
 
 def write_table(folder: Path, kernels: Sequence[CompiledKernel]) -> None:

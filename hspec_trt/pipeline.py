@@ -133,7 +133,8 @@ def build_from(
         progress.stage("emit graph")
         model = build_step(target.config, None if drafter is None else drafter.config, config, stored)
         (folder / GRAPH_FILE).write_bytes(ir.to_proto(model).SerializeToString())
-        plan = plan_engine(model, limits, config, folder) if compiled else None
+        block_size = 0 if drafter is None else drafter.config.block_size
+        plan = plan_engine(model, limits, config, folder, block_size=block_size) if compiled else None
         _write_weights(folder, sources, stored, progress)
         artifact = Artifact(config.backend, GRAPH_FILE)
         if plan is not None:

@@ -69,7 +69,7 @@ class SourceOps:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """partial_out and partial_lse; checked against the size that a plugin would be given."""
         slots = rows * max_query * shape.num_heads * splits if splits > 1 else 1
-        given = geometry.split_workspace_floats(rows, shape.num_kv_heads, shape.group, max_query, shape.head_dim)
+        given = geometry.split_workspace_floats(shape.group, max_query, shape.head_dim)
         if slots * (shape.head_dim + 1) > given:
             raise AssertionError(f"workspace formula gives {given} floats, {slots * (shape.head_dim + 1)} are used")
         out, lse = ([slots * width] for width in (shape.head_dim, 1))

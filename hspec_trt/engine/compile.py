@@ -114,6 +114,7 @@ def plan_engine(
     config: BuildConfig,
     folder: Path,
     *,
+    block_size: int = 0,
     plugin_library: Path | None = None,
     allow_missing_kernels: bool = False,
 ) -> EnginePlan:
@@ -123,6 +124,7 @@ def plan_engine(
         graph: the step graph, as built or serialised; not changed.
         config: backend, dtype, sm and plugins are read; limits are those of `limits`.
         folder: where the plan will lie.
+        block_size: of the drafter, 0 without one; its attention kernels must hold that many slots.
         plugin_library: instead of the one that `hspec_trt.native` finds.
         allow_missing_kernels: build although the plugin library lacks kernels; such an engine cannot run.
 
@@ -133,7 +135,7 @@ def plan_engine(
     sm, library = check_backend(config, plugin_library)
     model = ir.to_proto(graph) if isinstance(graph, ir.Model) else onnx.ModelProto.FromString(graph)
     if library is not None and not allow_missing_kernels:
-        check_kernels(library, op_nodes(model, config.dtype), sm, limits.num_drafts + 1)
+        check_kernels(library, op_nodes(model, config.dtype, limits.num_drafts + 1, block_size), sm)
     external = external_weights(model)
     estimate = estimate_build(sum(weight.length for weight in external), plugins=library is not None)
     check_room(estimate, folder)

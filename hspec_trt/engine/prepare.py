@@ -22,6 +22,8 @@ from hspec_trt.errors import BuildError
 from hspec_trt.native import OpNode, PluginLibrary
 
 DYNAMIC = -1
+LONGEST_ROW, BLOCK = "T", "B"
+"""Sizes of a call that the contract names, which choose the tile of an attention kernel."""
 TOLD_KERNELS = 3
 
 
@@ -79,16 +81,20 @@ def _plugin_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     return (node for node in model.graph.node if node.domain == OP_DOMAIN and node.op_type in OPS)
 
 
-def op_nodes(model: onnx.ModelProto, dtype: str) -> tuple[OpNode, ...]:
+def op_nodes(model: onnx.ModelProto, dtype: str, verify_width: int, block_size: int = 0) -> tuple[OpNode, ...]:
     """The custom nodes as far as their kernels depend on them, equal ones once.
 
     Args:
         dtype: the engine's type.
+        verify_width: drafts a step + 1; stands for T, the tokens of the longest row that is verified.
+        block_size: of the drafter; B is taken to be the greatest of it, the verify width and the block of a scan.
     """
     fixed = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    scans = [attr.i for node in _plugin_nodes(model) for attr in node.attribute if attr.name == "block_size"]
+    known = {LONGEST_ROW: verify_width, BLOCK: max(verify_width, block_size, *scans)}
     nodes: dict[tuple[object, ...], OpNode] = {}
     for node in _plugin_nodes(model):
-        spec, sizes = OPS[node.op_type], _sizes(node, fixed)
+        spec, sizes = OPS[node.op_type], known | _sizes(node, fixed)
         attributes = {attr.name: onnx.helper.get_attribute_value(attr) for attr in node.attribute}
         shapes = tuple(tuple(_extent(dim, sizes) for dim in spec.operands[name].dims) for name in spec.inputs)
         key = (node.op_type, tuple(sorted(attributes.items())), shapes)
@@ -120,11 +126,8 @@ def _extent(dim: str, sizes: Mapping[str, int]) -> int:
     return total
 
 
-def check_kernels(library: PluginLibrary, nodes: tuple[OpNode, ...], sm: tuple[int, ...], verify_width: int) -> None:
+def check_kernels(library: PluginLibrary, nodes: tuple[OpNode, ...], sm: tuple[int, ...]) -> None:
     """Check that the plugin library holds every kernel that the engine will launch.
-
-    Args:
-        verify_width: drafts a step + 1, for the command that compiles what is missing.
 
     Raises:
         BuildError: B046, with the first missing kernels and the command that compiles all.
@@ -134,7 +137,7 @@ def check_kernels(library: PluginLibrary, nodes: tuple[OpNode, ...], sm: tuple[i
     if not missing:
         return
     more = f" (and {len(missing) - TOLD_KERNELS} more)" if len(missing) > TOLD_KERNELS else ""
-    needs = " ".join(f"--need {need}" for need in dict.fromkeys(_need(node, nodes, verify_width) for node in nodes))
+    needs = " ".join(f"--need {need}" for need in dict.fromkeys(map(_need, nodes)))
     raise BuildError(
         "B046",
         "; ".join(missing[:TOLD_KERNELS]) + more,
@@ -143,7 +146,7 @@ def check_kernels(library: PluginLibrary, nodes: tuple[OpNode, ...], sm: tuple[i
     )
 
 
-def _need(node: OpNode, nodes: tuple[OpNode, ...], verify_width: int) -> str:
+def _need(node: OpNode) -> str:
     """What a node needs, as compile_kernels.py takes it."""
     values = {name: str(value) for name, value in node.attributes.items()}
     if node.op == "SampleTokens":
@@ -155,8 +158,9 @@ def _need(node: OpNode, nodes: tuple[OpNode, ...], verify_width: int) -> str:
     group = int(node.attributes["num_heads"]) // int(node.attributes["num_kv_heads"])
     shared = f"{node.kv_dtype},head_dim={values['head_dim']},group={group},page_size={values['page_size']}"
     if node.op == "PagedAttention":
+        verify_width = node.shapes[OPS[node.op].inputs.index("query_slots")][1]
         return f"paged:{shared},verify_width={verify_width}"
-    block = max(int(other.attributes.get("block_size", verify_width)) for other in nodes)
+    block = node.shapes[OPS[node.op].inputs.index("query")][1]
     return f"shared:{shared},block={block},causal={values['causal']},no_context={values['no_context']}"
 
 

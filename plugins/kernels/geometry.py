@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launch geometry: tiles, splits, grids and workspace of every kernel, from shapes that a host knows.
 
-The C++ launchers follow the same formulas (README.md beside this file); the tests launch through this module. It owns
-no kernel code, and needs no Triton.
+The C++ launchers follow the same formulas (README.md beside this file; tests/plugins/launchers compares); the kernels'
+own tests launch through this module. It owns no kernel code, and needs no Triton.
 """
 
 from __future__ import annotations
@@ -73,10 +73,21 @@ def longest_range(max_pages: int, page_size: int, window: int, max_query: int) -
     return min(whole, window + max_query) if window else whole
 
 
-def split_workspace_floats(rows: int, num_kv_heads: int, group: int, max_query: int, head_dim: int) -> int:
-    """Float32 elements of partial_out and partial_lse together, whatever `num_splits` gives for these rows or fewer."""
-    programs = max(rows * num_kv_heads, MAX_SPLIT_PROGRAMS)
-    return programs * group * max_query * (head_dim + 1)
+def widest_query(group: int, longest_query: int) -> int:
+    """Most query tokens of a row that one tile can hold, whichever tiles are compiled.
+
+    The workspace of verify_attention is sized with it: TensorRT keeps the size from the build, and the library that an
+    engine runs with may hold other tiles than the one it was built with.
+    """
+    return min(MAX_TILE // group, longest_query)
+
+
+def split_workspace_floats(group: int, max_query: int, head_dim: int) -> int:
+    """Float32 elements of partial_out and partial_lse together, whatever `num_splits` gives for any number of rows.
+
+    Rows that are not split write no partial results.
+    """
+    return MAX_SPLIT_PROGRAMS * group * max_query * (head_dim + 1)
 
 
 def append_grid(num_tokens: int, num_kv_heads: int, head_dim: int) -> Grid:

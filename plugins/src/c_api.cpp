@@ -61,12 +61,14 @@ Status readNode(char const* op, int32_t const* attributes, hspec_trt_tensor cons
 }
 
 Status checkKernels(Node const& node, int32_t sm) {
-    for (KernelRequest const& kernel :
-         node.definition->kernels(node.attributes, node.inputs.front().dtype, node.shapes().data())) {
+    DType const kvDtype = node.inputs.front().dtype;
+    std::vector<Shape> const shapes = node.shapes();
+    for (KernelRequest const& kernel : node.definition->kernels(node.attributes, kvDtype, shapes.data())) {
         KernelVariant const* variant = nullptr;
         HSPEC_TRT_RETURN_IF_ERROR(findVariant(kernel, sm, &variant));
     }
-    return Status::ok();
+    auto const checkSizes = node.definition->checkSizes;
+    return checkSizes == nullptr ? Status::ok() : checkSizes(node.attributes, kvDtype, shapes.data());
 }
 
 Status launch(Node const& node, hspec_trt_tensor const* outputs, void* workspace, size_t workspaceBytes, void* stream) {
@@ -80,8 +82,8 @@ Status launch(Node const& node, hspec_trt_tensor const* outputs, void* workspace
         return Status::error("the workspace has " + std::to_string(workspaceBytes) +
                              " bytes, needed: " + std::to_string(needed));
     }
-    return node.definition->launch(
-        {node.attributes, node.inputs.data(), results.data(), workspace, static_cast<CUstream>(stream)});
+    return launchOp(*node.definition,
+                    {node.attributes, node.inputs.data(), results.data(), workspace, static_cast<CUstream>(stream)});
 }
 
 }  // namespace

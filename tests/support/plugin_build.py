@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin library for tests: built once without kernels, and skipped in words where it cannot be built."""
+"""The plugin library for tests: built once without kernels, and skipped in words where it cannot be built.
+
+Its objects are the same whatever kernels it embeds, so that a library with others is only linked.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ import fcntl
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from build_scripts.kernel_table import CompiledKernel, write_table
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "tests-plugins"
@@ -35,3 +41,17 @@ def plugin_library(preset: str = "no-kernels") -> Path:
             pytest.skip(f"the plugin library cannot be built here: {missing}")
     assert result.returncode == 0, result.stdout + result.stderr
     return output
+
+
+def library_with(kernels: Sequence[CompiledKernel], folder: Path) -> Path:
+    """The library with these kernels in place of none; it and its table lie in `folder`."""
+    plugin_library()
+    objects = BUILD / "no-kernels.cmake" / "CMakeFiles" / "hspec_trt_plugins.dir" / "src"
+    used = [str(path) for path in sorted(objects.rglob("*.o")) if path.name != "no_kernels.cpp.o"]
+    write_table(folder, kernels)
+    library = folder / "libhspec_trt_plugins.so"
+    exported = ROOT / "plugins" / "src" / "exports.map"
+    command = ["g++", "-std=c++17", "-shared", "-fPIC", f"-Wl,--version-script={exported}", f"-Wa,-I{folder}"]
+    sources = [str(folder / "kernel_table.cpp"), str(folder / "kernel_blob.S")]
+    subprocess.run([*command, "-o", str(library), *used, *sources, "-ldl"], check=True)
+    return library

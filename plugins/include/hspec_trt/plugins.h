@@ -13,7 +13,8 @@ extern "C" {
 
 #define HSPEC_TRT_API __attribute__((visibility("default")))
 
-/* dtype: 0 float32, 1 float16, 2 bfloat16, 3 int32, 4 int64, 5 bool. data: device memory, contiguous. */
+/* dtype: 0 float32, 1 float16, 2 bfloat16, 3 int32, 4 int64, 5 bool. data: device memory, contiguous, starts on a
+ * multiple of 16 bytes; so does a workspace. */
 typedef struct {
     void* data;
     int32_t dtype;
@@ -35,7 +36,8 @@ HSPEC_TRT_API char const* hspec_trt_last_error(void);
  * `inputs` and `outputs` its operands in the contract's order. They return 0 on success. */
 
 /* Whether every kernel of such a node is compiled for `sm` (89 for compute capability 8.9). Only shapes and types of
- * `inputs` are read; sizes that change from step to step may be -1. */
+ * `inputs` are read; sizes that change from step to step may be -1. T of PagedAttention is the verify width: rows that
+ * long must have a kernel of their own. */
 HSPEC_TRT_API int32_t hspec_trt_check_kernels(char const* op, int32_t const* attributes, hspec_trt_tensor const* inputs,
                                               int32_t sm);
 

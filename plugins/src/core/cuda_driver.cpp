@@ -32,6 +32,8 @@ Status CudaDriver::load() {
     HSPEC_TRT_RETURN_IF_ERROR(resolve(library, "cuDeviceGetAttribute", &deviceGetAttribute));
     HSPEC_TRT_RETURN_IF_ERROR(resolve(library, "cuLibraryLoadData", &libraryLoadData));
     HSPEC_TRT_RETURN_IF_ERROR(resolve(library, "cuLibraryGetKernel", &libraryGetKernel));
+    HSPEC_TRT_RETURN_IF_ERROR(resolve(library, "cuKernelGetFunction", &kernelGetFunction));
+    funcLoad = reinterpret_cast<decltype(funcLoad)>(dlsym(library, "cuFuncLoad"));
     HSPEC_TRT_RETURN_IF_ERROR(resolve(library, "cuKernelSetAttribute", &kernelSetAttribute));
     HSPEC_TRT_RETURN_IF_ERROR(resolve(library, "cuLaunchKernel", &launchKernel));
     HSPEC_TRT_RETURN_IF_ERROR(resolve(library, "cuGetErrorName", &getErrorName));

@@ -28,6 +28,8 @@ class CudaDriver {
     decltype(&cuDeviceGetAttribute) deviceGetAttribute = nullptr;
     decltype(&cuLibraryLoadData) libraryLoadData = nullptr;
     decltype(&cuLibraryGetKernel) libraryGetKernel = nullptr;
+    decltype(&cuKernelGetFunction) kernelGetFunction = nullptr;
+    CUresult (*funcLoad)(CUfunction) = nullptr;  // from CUDA 12.4 on; null where the driver is older
     decltype(&cuKernelSetAttribute) kernelSetAttribute = nullptr;
     decltype(&cuLaunchKernel) launchKernel = nullptr;
     decltype(&cuGetErrorName) getErrorName = nullptr;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launch geometry shared by the launchers; the formulas are those of plugins/kernels/geometry.py (tests compare).
+// Launch geometry shared by the launchers; the formulas are those of plugins/kernels/geometry.py
+// (tests/plugins/launchers compares).
 #pragma once
 
 #include <algorithm>
@@ -33,7 +34,23 @@ constexpr int64_t numSplits(int64_t rows, int64_t numKvHeads, int64_t longest, i
     return std::max<int64_t>(1, std::min({wanted, int64_t{kMaxSplits}, ceilDiv(longest, kSplitTokens)}));
 }
 
-// Float32 elements of partial_out and of partial_lse, whatever numSplits gives for these rows or fewer.
+// The least power of two that holds `queryRows` (tokens x grouped heads), within kMinTile and kMaxTile.
+constexpr int32_t tileRows(int64_t queryRows) {
+    int32_t tile = kMinTile;
+    while (tile < std::min<int64_t>(queryRows, kMaxTile)) {
+        tile *= 2;
+    }
+    return tile;
+}
+
+// Most query tokens of a row that one tile can hold, whichever tiles are compiled: TensorRT keeps the size of the
+// workspace from the build, and the library that an engine runs with may hold other tiles.
+constexpr int64_t widestQuery(int64_t group, int64_t longestQuery) {
+    return std::min(kMaxTile / group, longestQuery);
+}
+
+// Float32 elements of partial_out and of partial_lse, whatever numSplits gives for any number of rows: rows that are
+// not split write no partial results.
 struct SplitWorkspace {
     int64_t partialOut = 0;
     int64_t partialLse = 0;
@@ -42,10 +59,9 @@ struct SplitWorkspace {
     constexpr std::size_t bytes() const { return lseOffset() + alignUp(4 * static_cast<std::size_t>(partialLse)); }
 };
 
-constexpr SplitWorkspace splitWorkspace(int64_t rows, int64_t numKvHeads, int64_t group, int64_t maxQuery,
-                                        int64_t headDim) {
-    int64_t const programs = std::max<int64_t>(rows * numKvHeads, kMaxSplitPrograms);
-    return {programs * group * maxQuery * headDim, programs * group * maxQuery};
+constexpr SplitWorkspace splitWorkspace(int64_t group, int64_t maxQuery, int64_t headDim) {
+    int64_t const slots = kMaxSplitPrograms * group * maxQuery;
+    return {slots * headDim, slots};
 }
 
 constexpr int64_t sampleChunks(int64_t vocabSize) {

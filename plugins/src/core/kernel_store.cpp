@@ -48,14 +48,12 @@ std::unordered_map<LoadedKey, LoadedKernel, LoadedKeyHash>& loadedKernels() {
     return kernels;
 }
 
-std::string describe(KernelRequest const& request) {
-    constexpr char const* kTypes[] = {"none", "float16", "bfloat16"};
-    KernelInfo const& info = kKernelInfos[static_cast<int32_t>(request.kernel)];
-    std::string text = std::string(info.name) + " (type " + kTypes[static_cast<int32_t>(request.dtype)];
-    for (std::size_t i = 0; i < static_cast<std::size_t>(info.keyLength); ++i) {
-        text += std::string(", ") + info.keyNames[i] + " " + std::to_string(request.key[i]);
-    }
-    return text + ")";
+// Under lazy loading, CUDA's default, a kernel's handle is no code in the context yet: a launch would load that, and
+// allocate for it.
+Status loadCode(CudaDriver const& driver, CUkernel kernel) {
+    CUfunction function = nullptr;
+    HSPEC_TRT_RETURN_IF_ERROR(driver.check(driver.kernelGetFunction(&function, kernel), "cuKernelGetFunction"));
+    return driver.funcLoad == nullptr ? Status::ok() : driver.check(driver.funcLoad(function), "cuFuncLoad");
 }
 
 Status load(CudaDriver const& driver, KernelRequest const& request, DeviceInfo const& device, LoadedKernel* loaded) {
@@ -67,6 +65,7 @@ Status load(CudaDriver const& driver, KernelRequest const& request, DeviceInfo c
         "cuLibraryLoadData"));
     HSPEC_TRT_RETURN_IF_ERROR(
         driver.check(driver.libraryGetKernel(&loaded->kernel, library, variant->symbol), "cuLibraryGetKernel"));
+    HSPEC_TRT_RETURN_IF_ERROR(loadCode(driver, loaded->kernel));
     loaded->threads = variant->threads;
     loaded->sharedBytes = variant->sharedBytes;
     if (variant->sharedBytes <= kSharedWithoutOptIn) {
@@ -112,6 +111,16 @@ KernelDType kernelType(DType dtype) {
         default:
             return KernelDType::kNone;
     }
+}
+
+std::string describe(KernelRequest const& request) {
+    constexpr char const* kTypes[] = {"none", "float16", "bfloat16"};
+    KernelInfo const& info = kKernelInfos[static_cast<int32_t>(request.kernel)];
+    std::string text = std::string(info.name) + " (type " + kTypes[static_cast<int32_t>(request.dtype)];
+    for (std::size_t i = 0; i < static_cast<std::size_t>(info.keyLength); ++i) {
+        text += std::string(", ") + info.keyNames[i] + " " + std::to_string(request.key[i]);
+    }
+    return text + ")";
 }
 
 Status findVariant(KernelRequest const& request, int32_t sm, KernelVariant const** variant) {

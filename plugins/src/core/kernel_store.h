@@ -38,6 +38,9 @@ KernelRequest request(KernelDType dtype, std::array<int32_t, static_cast<std::si
 
 KernelDType kernelType(DType dtype);
 
+// Kernel, type and constants in words.
+std::string describe(KernelRequest const& request);
+
 struct Grid {
     int64_t x = 1;
     int64_t y = 1;
@@ -52,7 +55,8 @@ Status findVariant(KernelRequest const& request, int32_t sm, KernelVariant const
 // `wanted`, else the greatest; 0 where none is compiled.
 int32_t compiledValue(KernelRequest const& request, std::size_t keyIndex, int64_t wanted);
 
-// Load the code for the current device, so that a later launch allocates nothing.
+// Load the code into the current context, under lazy module loading too, so that a later launch there loads and
+// allocates nothing.
 Status prepareKernel(KernelRequest const& request);
 
 // Grid extents must be at least 1. `params` as of cuLaunchKernel.

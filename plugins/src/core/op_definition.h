@@ -28,8 +28,15 @@ struct OpDefinition {
     std::size_t (*workspaceBytes)(AttributeWords const& attributes, Shape const* inputs);
     // Kernels that a node with these attributes and inputs launches; shapes may be unknown (-1) in step-wide dims.
     std::vector<KernelRequest> (*kernels)(AttributeWords const& attributes, DType kvDtype, Shape const* inputs);
+    // Called through launchOp.
     Status (*launch)(OpCall const& call);
+    // Sizes that no compiled kernel takes, or only a slow one, before any launch; shapes as for `kernels`. Null where
+    // there is no such size.
+    Status (*checkSizes)(AttributeWords const& attributes, DType kvDtype, Shape const* inputs) = nullptr;
 };
+
+// Launch after a check that everything starts on the bytes that kernels are compiled for.
+Status launchOp(OpDefinition const& definition, OpCall const& call);
 
 // The generated struct of the op's attributes.
 template <typename Attributes>

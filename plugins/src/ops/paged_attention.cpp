@@ -45,11 +45,8 @@ Status checkAttributes(AttributeWords const& words) {
 
 std::size_t workspaceBytes(AttributeWords const& words, Shape const* inputs) {
     auto const a = attributesOf<Attributes>(words);
-    int64_t const longestQuery = inputs[op::kQuerySlots][1];
-    // Both engine types have the same tiles.
-    int64_t const tile = verifyTile(a, DType::kBFloat16, longestQuery);
-    int64_t const maxQuery = std::min((tile == 0 ? kPrefillTile : tile) / groupOf(a), longestQuery);
-    return splitWorkspace(inputs[op::kContextLens][0], a.numKvHeads, groupOf(a), maxQuery, a.headDim).bytes();
+    int64_t const maxQuery = widestQuery(groupOf(a), inputs[op::kQuerySlots][1]);
+    return splitWorkspace(groupOf(a), maxQuery, a.headDim).bytes();
 }
 
 std::vector<KernelRequest> kernels(AttributeWords const& words, DType kvDtype, Shape const* /*inputs*/) {
@@ -62,6 +59,18 @@ std::vector<KernelRequest> kernels(AttributeWords const& words, DType kvDtype, S
         kernels.push_back(verifyKernel(a, kvDtype, tile));
     }
     return kernels;
+}
+
+// Rows of T tokens, the verify width, need a tile that holds them: without it they run as prompts do, slowly.
+Status checkSizes(AttributeWords const& words, DType kvDtype, Shape const* inputs) {
+    auto const a = attributesOf<Attributes>(words);
+    int64_t const width = inputs[op::kQuerySlots][1];
+    int32_t const needed = tileRows(width * groupOf(a));
+    if (width < 1 || verifyTile(a, kvDtype, width) >= std::min<int64_t>(width * groupOf(a), needed)) {
+        return Status::ok();
+    }
+    return Status::error("the plugin library has no kernel " + describe(verifyKernel(a, kvDtype, needed)) +
+                         " or wider, for rows of " + std::to_string(width) + " tokens");
 }
 
 // One call, with the sizes that the kernels share.
@@ -121,7 +130,7 @@ class Launch {
         args.context_lens = input(op::kContextLens);
         args.page_table = input(op::kPageTable);
         args.output = output();
-        SplitWorkspace const space = splitWorkspace(numRows_, a_.numKvHeads, groupOf(a_), maxQuery, a_.headDim);
+        SplitWorkspace const space = splitWorkspace(groupOf(a_), maxQuery, a_.headDim);
         args.partial_out = address(call_.workspace);
         args.partial_lse = args.partial_out + space.lseOffset();
         args.scale = a_.scale;
@@ -179,7 +188,7 @@ Status launch(OpCall const& call) {
 }  // namespace
 
 OpDefinition const& pagedAttention() {
-    static OpDefinition const definition{op::kSpec, checkAttributes, workspaceBytes, kernels, launch};
+    static OpDefinition const definition{op::kSpec, checkAttributes, workspaceBytes, kernels, launch, checkSizes};
     return definition;
 }
 

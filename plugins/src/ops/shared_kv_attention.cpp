@@ -45,8 +45,7 @@ std::size_t workspaceBytes(AttributeWords const& words, Shape const* inputs) {
     if (a.noContext != 0) {
         return 0;
     }
-    Shape const& query = inputs[op::kQuery];
-    return splitWorkspace(query[0], a.numKvHeads, groupOf(a), query[kBlockAxis], a.headDim).bytes();
+    return splitWorkspace(groupOf(a), inputs[op::kQuery][kBlockAxis], a.headDim).bytes();
 }
 
 std::vector<KernelRequest> kernels(AttributeWords const& words, DType kvDtype, Shape const* inputs) {
@@ -66,6 +65,12 @@ Status checkBlock(Attributes const& a, int64_t blockLen, int32_t tile) {
                          std::to_string(groupOf(a)) + " heads a K/V head does not fit; needed: at most " +
                          std::to_string(kMaxBlockLen) + " slots, and slots x heads at most the compiled tile of " +
                          std::to_string(tile));
+}
+
+Status checkSizes(AttributeWords const& words, DType kvDtype, Shape const* inputs) {
+    auto const a = attributesOf<Attributes>(words);
+    int64_t const blockLen = inputs[op::kQuery][kBlockAxis];
+    return checkBlock(a, blockLen, blockKernel(a, kvDtype, blockLen).key[kTileIndex]);
 }
 
 Status merge(OpCall const& call, SharedKvAttentionArgs const& parts, int64_t splits) {
@@ -106,8 +111,7 @@ Status launch(OpCall const& call) {
     args.output = address(call.outputs[op::kOutputResult].data);
     if (splits > 1) {
         args.partial_out = address(call.workspace);
-        args.partial_lse =
-            args.partial_out + splitWorkspace(numRows, a.numKvHeads, groupOf(a), blockLen, a.headDim).lseOffset();
+        args.partial_lse = args.partial_out + splitWorkspace(groupOf(a), blockLen, a.headDim).lseOffset();
     }
     args.scale = a.scale;
     args.window = a.window;
@@ -120,7 +124,7 @@ Status launch(OpCall const& call) {
 }  // namespace
 
 OpDefinition const& sharedKvAttention() {
-    static OpDefinition const definition{op::kSpec, checkAttributes, workspaceBytes, kernels, launch};
+    static OpDefinition const definition{op::kSpec, checkAttributes, workspaceBytes, kernels, launch, checkSizes};
     return definition;
 }
 

@@ -303,7 +303,7 @@ int32_t OpPlugin::enqueue(nvinfer1::PluginTensorDesc const* inputDesc, nvinfer1:
         tensor.data = outputs[i];
     }
     if (status.isOk()) {
-        status = definition_.launch({attributes_, in.data(), out.data(), workspace, stream});
+        status = launchOp(definition_, {attributes_, in.data(), out.data(), workspace, stream});
     }
     return report(status);
 }

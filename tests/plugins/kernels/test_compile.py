@@ -64,9 +64,10 @@ def test_cubins_and_ptx_hold_their_symbol(built: Path) -> None:
             assert code.startswith(b"\x7fELF")
 
 
-def test_ptx_takes_the_arguments_of_the_catalog_then_two_scratch_pointers(built: Path) -> None:
+def _kernels_with_the_arguments_of_the_catalog(folder: Path) -> set[str]:
+    """Names of the compiled kernels, after a look at the parameters of their PTX."""
     seen = set()
-    for row, code in _code(built):
+    for row, code in _code(folder):
         if not row["ptx"]:
             continue
         found = re.findall(r"\.param (\.\w+)(?: \.ptr \.\w+ \.align \d+)? \w+_param_\d+", code.decode())
@@ -74,7 +75,25 @@ def test_ptx_takes_the_arguments_of_the_catalog_then_two_scratch_pointers(built:
         wanted = [PARAM_TYPES.get(arg.type, ".u64") for arg in spec.args] + [".u64", ".u64"]
         assert [kind.replace(".f32", ".b32") for kind in found] == wanted
         seen.add(spec.name)
-    assert seen == {"append_kv", "mamba2_block_scan"}
+    return seen
+
+
+def test_ptx_takes_the_arguments_of_the_catalog_then_two_scratch_pointers(built: Path) -> None:
+    assert _kernels_with_the_arguments_of_the_catalog(built) == {"append_kv", "mamba2_block_scan"}
+
+
+@pytest.mark.long
+def test_ptx_of_every_kernel_takes_the_arguments_of_the_catalog(tmp_path: Path) -> None:
+    needs = (
+        *NEEDS,
+        "paged:float16,head_dim=16,group=1,page_size=16,verify_width=1",
+        "shared:float16,head_dim=16,group=1,page_size=16,block=1,causal=1",
+        "sample:vocab_size=16",
+    )
+    arguments = [part for need in needs for part in ("--need", need)]
+    result = _compile(ROOT, tmp_path / "generated", tmp_path / "cache", "--sm", "80", *arguments)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert _kernels_with_the_arguments_of_the_catalog(tmp_path) == set(KERNELS)
 
 
 def test_another_checkout_gives_the_same_bytes(built: Path, tmp_path: Path) -> None:

@@ -92,13 +92,17 @@ def test_external_weights_lie_in_the_file(model: onnx.ModelProto, step: Step) ->
 
 
 def test_op_nodes_know_all_that_kernels_depend_on(model: onnx.ModelProto) -> None:
-    nodes = {node.op: node for node in op_nodes(model, "bfloat16")}
+    nodes = {node.op: node for node in op_nodes(model, "bfloat16", 8)}
     assert set(nodes) == set(OPS) - {"AppendKv"}
     sample = dict(zip(OPS["SampleTokens"].inputs, nodes["SampleTokens"].shapes, strict=True))
     assert sample["logits"][0] == -1 and sample["logits"][1] == sample["token_ids"][0] > 0
     paged = nodes["PagedAttention"]
     assert paged.shapes[3] == (-1, 2, paged.attributes["num_kv_heads"], 16, paged.attributes["head_dim"])
     assert -1 not in nodes["Mamba2BlockScan"].shapes[2]
+    slots = dict(zip(OPS["PagedAttention"].inputs, paged.shapes, strict=True))["query_slots"]
+    assert slots == (-1, 8) and nodes["SharedKvAttention"].shapes[0][:2] == (-1, 8)
+    wide = {node.op: node for node in op_nodes(model, "bfloat16", 8, block_size=16)}
+    assert wide["PagedAttention"] == paged and wide["SharedKvAttention"].shapes[0][1] == 16
 
 
 def test_profiles_agree_with_themselves(model: onnx.ModelProto) -> None:
