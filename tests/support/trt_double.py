@@ -23,6 +23,9 @@ from hspec_trt.engine.profiles import Profile
 from tests.support.gpu_double import HostGpu, Misuse
 
 SCRATCH_BYTES = 4096
+USER_ALLOCATION = "REQUIRE_USER_ALLOCATION"
+FLAGS = (USER_ALLOCATION,)
+"""Flags of the builder that a build sets (tests/unit/engine/test_compile.py)."""
 _TYPES = {
     "tensor(float)": ("FLOAT", np.float32),
     "tensor(float16)": ("HALF", np.float16),
@@ -32,10 +35,21 @@ _TYPES = {
 }
 
 
-def write_plan(path: Path, graph: Path, profiles: Sequence[Profile], *, aliased: bool) -> Path:
-    """A plan that the double takes."""
+def write_plan(
+    path: Path,
+    graph: Path,
+    profiles: Sequence[Profile],
+    *,
+    aliased: bool,
+    flags: Sequence[str] = FLAGS,
+) -> Path:
+    """A plan that the double takes.
+
+    Args:
+        flags: names of the builder's flags that it was built with.
+    """
     shapes = [profile.shapes for profile in profiles]
-    path.write_text(json.dumps({"graph": str(graph), "profiles": shapes, "aliased": aliased}))
+    path.write_text(json.dumps({"graph": str(graph), "profiles": shapes, "aliased": aliased, "flags": list(flags)}))
     return path
 
 
@@ -72,7 +86,6 @@ class FakeTensorRt:
     """Stands for the module ``tensorrt_rtx``.
 
     Attributes:
-        capturable: what contexts answer when they are asked whether they can be captured.
         enqueue_fails: whether a launch is refused.
     """
 
@@ -82,7 +95,6 @@ class FakeTensorRt:
 
     def __init__(self, gpu: HostGpu) -> None:
         self.gpu = gpu
-        self.capturable = True
         self.enqueue_fails = False
         self.contexts: list[Context] = []
         self.registry = SimpleNamespace(all_creators=[], load_library=lambda path: None)
@@ -158,7 +170,7 @@ class Context:
         return profile_index < self.engine.num_optimization_profiles
 
     def is_stream_capturable(self, stream: int) -> bool:
-        return self.engine.trt.capturable
+        return USER_ALLOCATION in self.engine.plan["flags"]
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
         if self.profile is None:
@@ -203,6 +215,8 @@ class Context:
             raise Misuse("too little scratch memory")
         shapes, addresses = dict(self.shapes), dict(self.addresses)
         captured = stream.captured is not None
+        if captured and not self.is_stream_capturable(stream_handle):
+            raise Misuse("a step that may allocate memory is captured")
         if captured and self.ran_with != shapes:
             engine.logger.log(Severity.ERROR, "capture before a first run with these shapes")
             return False

@@ -7,6 +7,7 @@ context's bindings stay.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,17 +18,25 @@ from hspec_trt.runtime.trt.engine import DECODE_PROFILE, MIXED_PROFILE, EngineEr
 from hspec_trt.runtime.trt.layout import Layout
 from hspec_trt.runtime.trt.pools import Bindings, PagePools
 
+_LOG: Final = logging.getLogger(__name__)
 MAX_SHAPES: Final = 64
 """Decode shapes that are kept; the one unused for longest goes first."""
+_NOT_CAPTURABLE: Final = "TensorRT may allocate memory in a step of this plan; build the engine again"
 
 
 @dataclass
 class LaunchCounts:
-    """How steps were launched so far."""
+    """How steps were launched so far.
+
+    Attributes:
+        bound: bound and run.
+        not_capturable: those of `bound` that TensorRT refuses to record.
+    """
 
     bound: int = 0
     recorded: int = 0
     replayed: int = 0
+    not_capturable: int = 0
 
 
 @dataclass
@@ -48,7 +57,7 @@ class Launcher:
     """Launches steps of one engine.
 
     Attributes:
-        capture_fault: why recording was given up, in words; empty where it was not.
+        capture_fault: why a step could not be recorded, in words, the first time; empty where all could.
     """
 
     def __init__(self, engine: TrtEngine, cuda: Cuda, pools: PagePools, *, use_graphs: bool) -> None:
@@ -89,8 +98,8 @@ class Launcher:
             self.counts.replayed += 1
             return
         self._bind(decoder.context, inputs, outputs)
-        if self._use_graphs and decoder.ran and decoder.context.can_be_captured:
-            self._record(decoder)
+        if self._use_graphs and decoder.ran:
+            self._try_to_record(decoder)
         if decoder.graph is not None:
             self._cuda.launch(decoder.graph)
         else:
@@ -112,6 +121,19 @@ class Launcher:
     def _bind(self, context: TrtContext, inputs: Bindings, outputs: Bindings) -> None:
         context.bind(inputs | self._pools.inputs(), outputs | self._pools.outputs())
 
+    def _try_to_record(self, decoder: _Decoder) -> None:
+        if decoder.context.can_be_captured:
+            self._record(decoder)
+        else:
+            self.counts.not_capturable += 1
+            self._report(_NOT_CAPTURABLE)
+
+    def _report(self, fault: str) -> None:
+        """Tell the first fault of recording, once."""
+        if not self.capture_fault:
+            self.capture_fault = fault
+            _LOG.warning("steps run without CUDA graphs, more slowly: %s", fault)
+
     def _record(self, decoder: _Decoder) -> None:
         """Record the launch of what is bound; where that fails, nothing is recorded any more."""
         try:
@@ -121,7 +143,8 @@ class Launcher:
             finally:
                 graph = self._cuda.end_capture()
         except (CudaError, EngineError) as error:
-            self._use_graphs, self.capture_fault = False, str(error)
+            self._use_graphs = False
+            self._report(str(error))
         else:
             decoder.graph = graph
             self.counts.recorded += 1

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How steps are launched: bound and run or as recorded graphs, with which kernels; the text never depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hspec_trt.runtime.ort_session import OrtSession
+from hspec_trt.runtime.trt import launcher as launcher_module
+from tests.support.gpu_double import Status
+from tests.support.plain_loop import plain_decode
+from tests.support.trt_double import FLAGS
+
+from .conftest import NUM_PAGES, Doubled
+
+Reference = Callable[..., OrtSession]
+
+
+@pytest.mark.parametrize(
+    ("way", "fault"), [("asked", "TensorRT may allocate memory"), ("refused", "cudaErrorIllegalAddress"), ("off", "")]
+)
+def test_without_graphs(
+    way: str, fault: str, doubled: Doubled, reference: Reference, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Contexts that cannot be captured, a capture that fails, graphs switched off: slower, never wrong; told once."""
+    made, wanted = doubled(use_graphs=way != "off", flags=() if way == "asked" else FLAGS), reference()
+    if way == "refused":
+        made.gpu.fail["cudaStreamEndCapture"] = Status.cudaErrorIllegalAddress
+    wanted.allocate(NUM_PAGES)
+    assert plain_decode(made.session, [5, 6, 7], 20).ids == plain_decode(wanted, [5, 6, 7], 20).ids
+    launcher = made.session.launcher
+    assert launcher.counts.replayed == 0 and (launcher.counts.not_capturable > 3) == (way == "asked")
+    assert fault in launcher.capture_fault and bool(launcher.capture_fault) == bool(fault)
+    assert [record.args for record in caplog.records] == ([(launcher.capture_fault,)] if fault else [])
+
+
+def test_shapes_that_are_not_used_any_more_make_room(
+    doubled: Doubled, reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher_module, "MAX_SHAPES", 1)
+    session, wanted = doubled().session, reference()
+    wanted.allocate(NUM_PAGES)
+    assert plain_decode(session, [5, 6, 7], 90).ids == plain_decode(wanted, [5, 6, 7], 90).ids
+    assert len(session.launcher._decoders) == 1
