@@ -87,6 +87,7 @@ class FakeTensorRt:
 
     Attributes:
         enqueue_fails: whether a launch is refused.
+        capture_fails: launches to refuse while they are captured, from now on.
     """
 
     ILogger = ILogger
@@ -96,6 +97,7 @@ class FakeTensorRt:
     def __init__(self, gpu: HostGpu) -> None:
         self.gpu = gpu
         self.enqueue_fails = False
+        self.capture_fails = 0
         self.contexts: list[Context] = []
         self.registry = SimpleNamespace(all_creators=[], load_library=lambda path: None)
 
@@ -215,6 +217,10 @@ class Context:
             raise Misuse("too little scratch memory")
         shapes, addresses = dict(self.shapes), dict(self.addresses)
         captured = stream.captured is not None
+        if captured and engine.trt.capture_fails:
+            engine.trt.capture_fails -= 1
+            engine.logger.log(Severity.ERROR, "this launch cannot be captured")
+            return False
         if captured and not self.is_stream_capturable(stream_handle):
             raise Misuse("a step that may allocate memory is captured")
         if captured and self.ran_with != shapes:

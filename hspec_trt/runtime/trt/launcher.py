@@ -44,12 +44,14 @@ class _Decoder:
     """What is kept of one decode shape.
 
     Attributes:
-        ran: it ran once, which TensorRT asks for before a launch is recorded.
+        ran: it ran once with as many pages, which TensorRT asks for before a launch is recorded.
+        refused: recording it failed; other shapes may still be recorded.
         graph: the recorded launch.
     """
 
     context: TrtContext
     ran: bool = False
+    refused: bool = False
     graph: Any = None
 
 
@@ -87,9 +89,10 @@ class Launcher:
         self._pools.swap()
 
     def forget_addresses(self) -> None:
-        """Drop recorded launches: memory that they use goes away. Nothing may be running."""
+        """Drop recorded launches: their memory goes away, and other pages may come. Nothing may be running."""
         for decoder in self._decoders.values():
             self._drop_graph(decoder)
+            decoder.ran = decoder.refused = False
 
     def _launch_decode(self, shape: StepShape, inputs: Bindings, outputs: Bindings) -> None:
         decoder = self._decoder(shape)
@@ -98,7 +101,7 @@ class Launcher:
             self.counts.replayed += 1
             return
         self._bind(decoder.context, inputs, outputs)
-        if self._use_graphs and decoder.ran:
+        if self._use_graphs and decoder.ran and not decoder.refused:
             self._try_to_record(decoder)
         if decoder.graph is not None:
             self._cuda.launch(decoder.graph)
@@ -132,21 +135,21 @@ class Launcher:
         """Tell the first fault of recording, once."""
         if not self.capture_fault:
             self.capture_fault = fault
-            _LOG.warning("steps run without CUDA graphs, more slowly: %s", fault)
+            _LOG.warning("a step runs without CUDA graph, more slowly: %s", fault)
 
     def _record(self, decoder: _Decoder) -> None:
-        """Record the launch of what is bound; where that fails, nothing is recorded any more."""
+        """Record the launch of what is bound; where that fails, this shape is not tried again."""
         try:
             self._cuda.begin_capture()
             try:
                 decoder.context.run()
             finally:
-                graph = self._cuda.end_capture()
+                decoder.graph = self._cuda.end_capture()
         except (CudaError, EngineError) as error:
-            self._use_graphs = False
+            self._drop_graph(decoder)
+            decoder.refused = True
             self._report(str(error))
         else:
-            decoder.graph = graph
             self.counts.recorded += 1
 
     def _drop_graph(self, decoder: _Decoder) -> None:

@@ -106,18 +106,22 @@ cudaStream_t runtimeStream(CUstream stream) {
     return reinterpret_cast<cudaStream_t>(stream);
 }
 
+// Plain TensorRT has no such question, nor have some headers of TensorRT for RTX: it may always be tried.
+template <typename Made>
+auto capturable(Made const& context, cudaStream_t stream, int) -> decltype(context.isStreamCapturable(stream)) {
+    return context.isStreamCapturable(stream);
+}
+template <typename Made>
+bool capturable(Made const& /*context*/, cudaStream_t /*stream*/, long) {
+    return true;
+}
+
 class Context final : public PlanContext {
   public:
     Context(std::unique_ptr<nvinfer1::IExecutionContext> context, std::shared_ptr<Logger> logger)
         : context_(std::move(context)), logger_(std::move(logger)) {}
 
-    bool canBeCaptured([[maybe_unused]] CUstream stream) const override {
-#if ENABLE_FEATURE_DISABLE_RUNTIME_ALLOCATION
-        return context_->isStreamCapturable(runtimeStream(stream));
-#else
-        return true;
-#endif
-    }
+    bool canBeCaptured(CUstream stream) const override { return capturable(*context_, runtimeStream(stream), 0); }
 
     void bindInput(std::string const& name, CUdeviceptr address, Shape const& shape) override {
         if (!context_->setInputShape(name.c_str(), dimsOf(shape))) {

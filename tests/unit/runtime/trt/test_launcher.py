@@ -36,6 +36,36 @@ def test_without_graphs(
     assert [record.args for record in caplog.records] == ([(launcher.capture_fault,)] if fault else [])
 
 
+def test_graphs_come_back_after_pages_were_allocated_anew(doubled: Doubled) -> None:
+    """Another number of pages is another shape, which has to run before it is recorded."""
+    session = doubled(num_pages=40).session
+    for pages in (40, 48):
+        session.allocate(pages)
+        before = session.launcher.counts.replayed
+        plain_decode(session, [5, 6, 7], 20)
+        assert session.launcher.counts.replayed > before + 5 and session.launcher.capture_fault == ""
+
+
+def test_a_launch_that_cannot_be_captured_costs_its_own_shape_only(doubled: Doubled, reference: Reference) -> None:
+    made, wanted = doubled(), reference()
+    made.trt.capture_fails = 1
+    for session in (made.session, wanted):
+        session.allocate(NUM_PAGES)
+    assert plain_decode(made.session, [5, 6, 7], 90).ids == plain_decode(wanted, [5, 6, 7], 90).ids
+    launcher = made.session.launcher
+    assert "this launch cannot be captured" in launcher.capture_fault and made.trt.capture_fails == 0
+    assert launcher.counts.replayed > 5
+    alive = sum(not graph.destroyed for graph in made.gpu.graphs)
+    assert alive == launcher.counts.recorded == len(made.gpu.graphs) // 2 - 1
+
+
+def test_a_capture_that_gives_no_launch_leaves_no_graph(doubled: Doubled) -> None:
+    made = doubled()
+    made.gpu.fail["cudaGraphInstantiate"] = Status.cudaErrorMemoryAllocation
+    plain_decode(made.session, [5, 6, 7], 20)
+    assert made.gpu.graphs and all(graph.destroyed for graph in made.gpu.graphs)
+
+
 def test_shapes_that_are_not_used_any_more_make_room(
     doubled: Doubled, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
