@@ -6,9 +6,6 @@
 namespace hspec_trt::trt {
 namespace {
 
-// Numbers of the profiles that hspec_trt/engine/profiles.py builds.
-constexpr int32_t kDecodeProfile = 0;
-constexpr int32_t kMixedProfile = 1;
 // Decode shapes that are kept; the one unused for longest goes first.
 constexpr std::size_t kMaxShapes = 64;
 

@@ -198,8 +198,25 @@ class FakeEngine final : public stubs::VCudaEngine {
     }
     int32_t getNbOptimizationProfiles() const noexcept override { return plan_->profiles; }
     int64_t getDeviceMemorySizeV2() const noexcept override { return 4096; }
+#ifdef TRT_MAJOR_RTX
+    nvinfer1::IRuntimeConfig* createRuntimeConfig() noexcept override {
+        return fake::fails("createRuntimeConfig") ? nullptr : new nvinfer1::IRuntimeConfig;
+    }
+    nvinfer1::IExecutionContext* createExecutionContextWithRuntimeConfig(
+        nvinfer1::IRuntimeConfig* config) noexcept override {
+        std::printf("%d %d %p\n", static_cast<int>(config->allocation), static_cast<int>(config->kernels),
+                    static_cast<void*>(config->cache));
+        return newContext();
+    }
+#else
     nvinfer1::IExecutionContext* createExecutionContext(
         nvinfer1::ExecutionContextAllocationStrategy) noexcept override {
+        return newContext();
+    }
+#endif
+
+  private:
+    nvinfer1::IExecutionContext* newContext() noexcept {
         struct Object final : nvinfer1::IExecutionContext {
             Object(std::shared_ptr<FakePlan const> plan, nvinfer1::ILogger& to) : fake(std::move(plan), to) {
                 mImpl = &fake;
@@ -209,7 +226,6 @@ class FakeEngine final : public stubs::VCudaEngine {
         return fake::fails("createExecutionContext") ? nullptr : new Object(plan_, logger_);
     }
 
-  private:
     std::shared_ptr<FakePlan const> plan_;
     nvinfer1::ILogger& logger_;
 };

@@ -11,11 +11,30 @@ from hspec_trt.runtime.ort_session import OrtSession
 from hspec_trt.runtime.trt import launcher as launcher_module
 from tests.support.gpu_double import Status
 from tests.support.plain_loop import plain_decode
-from tests.support.trt_double import FLAGS
+from tests.support.trt_double import FLAGS, Specialization
 
 from .conftest import NUM_PAGES, Doubled
 
 Reference = Callable[..., OrtSession]
+
+
+def test_kernels_of_a_shape_stay_the_same(doubled: Doubled) -> None:
+    """Those of decode shapes are compiled before they run, those of prompts never; what is compiled is shared."""
+    made = doubled()
+    plain_decode(made.session, [5, 6, 7], 40)
+    kernels = {
+        (context.profile, context.config.dynamic_shapes_kernel_specialization_strategy) for context in made.trt.contexts
+    }
+    assert kernels == {(0, Specialization.EAGER), (1, Specialization.NONE)}
+    caches = {id(context.config.cache) for context in made.trt.contexts}
+    assert len(caches) == 1 and made.trt.contexts[0].config.cache is not None
+
+
+def test_plain_tensorrt_has_nothing_to_compile(doubled: Doubled, reference: Reference) -> None:
+    made, wanted = doubled(compiles_at_run_time=False, flags=()), reference()
+    wanted.allocate(NUM_PAGES)
+    assert plain_decode(made.session, [5, 6, 7], 20).ids == plain_decode(wanted, [5, 6, 7], 20).ids
+    assert made.session.launcher.counts.replayed > 5
 
 
 @pytest.mark.parametrize(
