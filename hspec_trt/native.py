@@ -40,14 +40,14 @@ class TrtPackage:
         module: what is imported.
         distribution: its name on PyPI.
         extra: our extra that installs it, and CUDA's Python bindings with it.
-        asks_before_capture: its contexts know whether they can be captured into a CUDA graph yet (they may still be
-            compiling kernels for a shape).
+        compiles_at_run_time: it compiles kernels for this machine's GPU when it runs: a context must be told for which
+            shapes, and knows whether it can be captured into a CUDA graph.
     """
 
     module: str
     distribution: str
     extra: str
-    asks_before_capture: bool
+    compiles_at_run_time: bool
 
     @property
     def version(self) -> str | None:
@@ -59,8 +59,8 @@ class TrtPackage:
 
 
 TRT_PACKAGES: Final[dict[Backend, TrtPackage]] = {
-    "tensorrt-rtx": TrtPackage("tensorrt_rtx", "tensorrt-rtx", "rtx", asks_before_capture=True),
-    "tensorrt": TrtPackage("tensorrt", "tensorrt", "tensorrt", asks_before_capture=False),
+    "tensorrt-rtx": TrtPackage("tensorrt_rtx", "tensorrt-rtx", "rtx", compiles_at_run_time=True),
+    "tensorrt": TrtPackage("tensorrt", "tensorrt", "tensorrt", compiles_at_run_time=False),
 }
 
 

@@ -76,6 +76,15 @@ def check_paged(ops: Ops, case: cases.PagedCase, place: cases.Place) -> Outcome:
     return _rule_e1(f"paged_attention {case.name}", got, plain, exact, fault)
 
 
+def check_append(ops: Ops, case: cases.PagedCase, place: cases.Place) -> Outcome:
+    """AppendKv: the pages equal those with K and V copied one by one, to the bit; the output is nothing else."""
+    inputs = cases.paged_inputs(case, place)
+    pages = inputs.kv_pages.clone()
+    ops.append_kv(case.shape, inputs.step, inputs.key, inputs.value, pages)
+    fault = "" if _same_bits(pages[1:], _appended(inputs)[1:]) else "pages differ from the appended ones"
+    return Outcome(f"append_kv {case.name}", 0.0, 0.0, fault)
+
+
 def check_shared(ops: Ops, case: cases.SharedCase, place: cases.Place) -> Outcome:
     """SharedKvAttention: output, and nothing written to the pages."""
     inputs = cases.shared_inputs(case, place)

@@ -17,6 +17,7 @@ import torch
 
 from build_scripts.gpu_check.ops import AttentionShape, PagedStep, SamplingOptions, ScanShape, ScanWeights
 from hspec_trt.contract import (
+    APPEND_KV,
     MAMBA2_BLOCK_SCAN,
     PAGED_ATTENTION,
     SAMPLE_TOKENS,
@@ -26,6 +27,9 @@ from hspec_trt.contract import (
 
 DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.bool)
 """In the order of the interface's numbers."""
+GUARD_BYTES: Final = 256
+"""Bytes before and after a workspace that no kernel may write; as many as its address is aligned to."""
+_GUARD: Final = 0xA5
 
 
 class LibraryError(RuntimeError):
@@ -57,12 +61,40 @@ def _attribute_words(spec: OpSpec, values: dict[str, int | float]) -> ctypes.Arr
     return (ctypes.c_int32 * len(spec.attributes)).from_buffer_copy(words)
 
 
+class Workspace:
+    """Memory of a launch.
+
+    Args:
+        guarded: poisoned, and between bytes that are not for the launch.
+
+    Attributes:
+        address: where it begins.
+    """
+
+    def __init__(self, nbytes: int, device: torch.device, *, guarded: bool) -> None:
+        self._guard = GUARD_BYTES if guarded else 0
+        self._memory = torch.empty(max(nbytes, 1) + 2 * self._guard, dtype=torch.uint8, device=device)
+        if guarded:
+            self._memory.fill_(_GUARD)
+            self._memory[GUARD_BYTES : GUARD_BYTES + nbytes] = 0xFF
+        self._end = self._guard + nbytes
+        self.address = self._memory.data_ptr() + self._guard
+
+    def is_intact(self) -> bool:
+        """Whether nothing was written around it; waits for the device where it is guarded."""
+        if not self._guard:
+            return True
+        around = torch.cat([self._memory[: self._guard], self._memory[self._end :]])
+        return bool((around == _GUARD).all())
+
+
 @dataclass
 class LibraryOps:
     """Implements `build_scripts.gpu_check.ops.Ops`; `splits` and `verify_width` are the library's own choice.
 
     Attributes:
-        poison: fill the first output (never the aliased pages) and the workspace before each launch.
+        poison: fill the first output (never the aliased pages) and the workspace before each launch, and look
+            afterwards whether anything was written around the workspace.
     """
 
     path: Path
@@ -87,14 +119,16 @@ class LibraryOps:
         head = (spec.name.encode(), _attribute_words(spec, values), _described(inputs))
         size = ctypes.c_size_t()
         self._call("hspec_trt_workspace_bytes", *head, ctypes.byref(size))
-        workspace = torch.empty(max(size.value, 1), dtype=torch.uint8, device=inputs[0].device)
+        workspace = Workspace(size.value, inputs[0].device, guarded=self.poison)
+        own = [tensor for name, tensor in zip(spec.outputs, outputs, strict=True) if name not in spec.aliased]
         if self.poison:
-            for tensor in (workspace, *outputs[:1]):
+            for tensor in own[:1]:
                 tensor.view(torch.uint8).fill_(0xFF)
         on_gpu = inputs[0].is_cuda
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream if on_gpu else None)
-        data = ctypes.c_void_p(workspace.data_ptr())
-        self._call("hspec_trt_launch", *head, _described(outputs), data, size, stream)
+        self._call("hspec_trt_launch", *head, _described(outputs), ctypes.c_void_p(workspace.address), size, stream)
+        if not workspace.is_intact():
+            raise LibraryError(f"{spec.name} wrote outside its workspace of {size.value} bytes")
 
     def paged_attention(
         self,
@@ -114,6 +148,14 @@ class LibraryOps:
         inputs = (query, key, value, kv_pages, *indices, step.token_rows, step.token_positions)
         self._launch(PAGED_ATTENTION, vars(shape), inputs, (output, kv_pages))
         return output
+
+    def append_kv(
+        self, shape: AttentionShape, step: PagedStep, key: torch.Tensor, value: torch.Tensor, kv_pages: torch.Tensor
+    ) -> None:
+        """AppendKv; `kv_pages` is updated in place."""
+        values = {name: vars(shape)[name] for name in APPEND_KV.attributes}
+        inputs = (key, value, kv_pages, step.page_table, step.token_rows, step.token_positions)
+        self._launch(APPEND_KV, values, inputs, (kv_pages,))
 
     def shared_kv_attention(
         self,

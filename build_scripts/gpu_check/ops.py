@@ -105,6 +105,12 @@ class Ops(Protocol):
         """
         ...
 
+    def append_kv(
+        self, shape: AttentionShape, step: PagedStep, key: torch.Tensor, value: torch.Tensor, kv_pages: torch.Tensor
+    ) -> None:
+        """AppendKv, which fills a drafter's cache; `kv_pages` is updated in place."""
+        ...
+
     def shared_kv_attention(
         self,
         shape: AttentionShape,

@@ -18,6 +18,8 @@ from plugins.kernels.catalog import KERNELS
 from plugins.kernels.variants import Variant
 
 Argument = torch.Tensor | int | float
+NO_OUTPUT = 0
+"""In place of append_kv's group: there is no attention output to zero, whatever is given for it."""
 DTYPE_NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 
 
@@ -139,6 +141,18 @@ class SourceOps:
             grid = geometry.prefill_grid(step.longest_query, shape.group, shape.num_kv_heads, step.rows)
             launch(self.run, "prefill_attention", query.dtype, base, grid, min_query=max_query + 1, **rows)
         return output
+
+    def append_kv(
+        self, shape: AttentionShape, step: PagedStep, key: torch.Tensor, value: torch.Tensor, kv_pages: torch.Tensor
+    ) -> None:
+        """AppendKv: key, value [N, num_kv_heads, head_dim] go into `kv_pages`."""
+        launch(
+            self.run, "append_kv", key.dtype, (shape.head_dim, NO_OUTPUT, shape.page_size),
+            geometry.append_grid(key.shape[0], shape.num_kv_heads, shape.head_dim),
+            key=key, value=value, kv_pages=kv_pages, page_table=step.page_table, token_rows=step.token_rows,
+            token_positions=step.token_positions, output=kv_pages, num_rows=step.rows,
+            max_pages=int(step.page_table.shape[1]), num_kv_heads=shape.num_kv_heads,
+        )  # fmt: skip
 
     def shared_kv_attention(
         self,

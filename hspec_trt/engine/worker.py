@@ -200,6 +200,8 @@ class Compiler:
         config.set_preview_feature(self.trt.PreviewFeature.ALIASED_PLUGIN_IO_10_03, True)
         config.progress_monitor = self.monitor
         config.profiling_verbosity = self.trt.ProfilingVerbosity.DETAILED
+        if (flag := self.trt.BuilderFlag.__members__.get("REQUIRE_USER_ALLOCATION")) is not None:
+            config.set_flag(flag)  # else TensorRT-RTX may allocate memory in a step, which no CUDA graph can record
         for profile in self.job.profiles:
             config.add_optimization_profile(self._profile(builder, profile))
         if self.job.sm:

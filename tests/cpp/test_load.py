@@ -66,7 +66,7 @@ class Machine:
     only_cpp: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.trt = FakeTensorRt(self.gpu)
+        self.trt = FakeTensorRt(self.gpu, compiles_at_run_time=False)
         self.trt.registry.load_library = self._load_library
         for name in ("cuda", "cuda.bindings"):
             self.monkeypatch.setitem(sys.modules, name, ModuleType(name))

@@ -216,4 +216,12 @@ def test_an_engine_that_cannot_be_captured_runs_all_the_same(library: Path, buil
     plain = run_on_fake_gpu(library, compiled, built / "graph.onnx", requests)
     for call in ("cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"):
         got = run_on_fake_gpu(library, compiled, built / "graph.onnx", requests, FAKE_GPU_FAIL=call)
-        assert got["tokens"] == plain["tokens"] and got["failed_steps"] == 0
+        assert got["tokens"] == plain["tokens"] and got["failed_steps"] == 0 and got["graph_launches"] == 0
+
+
+def test_a_launch_that_cannot_be_captured_costs_its_own_shape_only(library: Path, built: Path, compiled: Path) -> None:
+    requests = make_requests(3)
+    plain = run_on_fake_gpu(library, compiled, built / "graph.onnx", requests)
+    for call in ("cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"):
+        got = run_on_fake_gpu(library, compiled, built / "graph.onnx", requests, FAKE_GPU_FAIL=f"{call}:1")
+        assert got["tokens"] == plain["tokens"] and 0 < got["graph_launches"] < plain["graph_launches"]

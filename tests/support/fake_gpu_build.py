@@ -25,20 +25,25 @@ _STUBBED = (
 @cache
 def fake_gpu() -> Path:
     """The library, named as the driver is; its folder goes on LD_LIBRARY_PATH of a process of its own."""
-    BUILD.mkdir(parents=True, exist_ok=True)
     headers = TENSORRT.folder()
-    stubs = "\n".join(_stub(headers / file, name, scope) for file, name, scope in _STUBBED)
-    (BUILD / "stubs.h").write_text(
-        "#include <cstdio>\n#include <cstdlib>\nnamespace stubs {\nusing namespace nvinfer1;\n"
-        '[[noreturn]] inline void unused(char const* name) { std::fprintf(stderr, "%s is not faked\\n", name); '
-        f"std::abort(); }}\n{stubs}\n}}\n"
-    )
     library = BUILD / LIBRARY
+    write_stubs(headers, BUILD)
     includes = [BUILD, SOURCES, ROOT / "plugins" / "include"]
     command = ["g++", "-std=c++17", "-shared", "-fPIC", "-w", f"-Wl,-soname,{LIBRARY}", "-o", str(library)]
     command += [*(f"-I{folder}" for folder in includes), f"-isystem{headers}", f"-isystem{CUDA.folder()}"]
     subprocess.run([*command, *map(str, sorted(SOURCES.glob("*.cpp")))], check=True)
     return library
+
+
+def write_stubs(headers: Path, folder: Path) -> None:
+    """Write ``stubs.h``: classes of these headers whose every method ends the process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stubs = "\n".join(_stub(headers / file, name, scope) for file, name, scope in _STUBBED)
+    (folder / "stubs.h").write_text(
+        "#include <cstdio>\n#include <cstdlib>\nnamespace stubs {\nusing namespace nvinfer1;\n"
+        '[[noreturn]] inline void unused(char const* name) { std::fprintf(stderr, "%s is not faked\\n", name); '
+        f"std::abort(); }}\n{stubs}\n}}\n"
+    )
 
 
 def _stub(header: Path, name: str, scope: str) -> str:

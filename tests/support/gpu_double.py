@@ -76,6 +76,7 @@ class HostGpu:
     Attributes:
         total: bytes of device memory.
         fail: name of a call to the status that it returns from now on.
+        graphs: all that were made, executable or not.
     """
 
     cudaStreamNonBlocking = 1
@@ -94,6 +95,7 @@ class HostGpu:
         self.fail: dict[str, Status] = {}
         self._freed: list[Memory] = []  # kept, so that no address comes back
         self.copies = 0
+        self.graphs: list[Graph] = []
 
     def __getattribute__(self, name: str) -> object:
         found = object.__getattribute__(self, name)
@@ -221,10 +223,14 @@ class HostGpu:
 
     def cudaStreamEndCapture(self, stream: Stream) -> tuple:
         operations, stream.captured = stream.captured, None
-        return Status.cudaSuccess, Graph(operations or [])
+        return Status.cudaSuccess, self._graph(operations or [])
 
     def cudaGraphInstantiate(self, graph: Graph, flags: int) -> tuple:
-        return Status.cudaSuccess, Graph(list(graph.operations))
+        return Status.cudaSuccess, self._graph(list(graph.operations))
+
+    def _graph(self, operations: list[Operation]) -> Graph:
+        self.graphs.append(Graph(operations))
+        return self.graphs[-1]
 
     def cudaGraphDestroy(self, graph: Graph) -> tuple:
         graph.destroyed = True

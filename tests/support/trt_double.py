@@ -23,6 +23,9 @@ from hspec_trt.engine.profiles import Profile
 from tests.support.gpu_double import HostGpu, Misuse
 
 SCRATCH_BYTES = 4096
+USER_ALLOCATION = "REQUIRE_USER_ALLOCATION"
+FLAGS = (USER_ALLOCATION,)
+"""Flags of the builder that a build sets (tests/unit/engine/test_compile.py)."""
 _TYPES = {
     "tensor(float)": ("FLOAT", np.float32),
     "tensor(float16)": ("HALF", np.float16),
@@ -32,10 +35,21 @@ _TYPES = {
 }
 
 
-def write_plan(path: Path, graph: Path, profiles: Sequence[Profile], *, aliased: bool) -> Path:
-    """A plan that the double takes."""
+def write_plan(
+    path: Path,
+    graph: Path,
+    profiles: Sequence[Profile],
+    *,
+    aliased: bool,
+    flags: Sequence[str] = FLAGS,
+) -> Path:
+    """A plan that the double takes.
+
+    Args:
+        flags: names of the builder's flags that it was built with.
+    """
     shapes = [profile.shapes for profile in profiles]
-    path.write_text(json.dumps({"graph": str(graph), "profiles": shapes, "aliased": aliased}))
+    path.write_text(json.dumps({"graph": str(graph), "profiles": shapes, "aliased": aliased, "flags": list(flags)}))
     return path
 
 
@@ -68,22 +82,51 @@ class Strategy(IntEnum):
     USER_MANAGED = 2
 
 
+class Specialization(IntEnum):
+    LAZY = 0
+    EAGER = 1
+    NONE = 2
+
+
+class RuntimeConfig:
+    """How contexts are made; the defaults are TensorRT's."""
+
+    def __init__(self, allocation: Strategy = Strategy.STATIC) -> None:
+        self.allocation = allocation
+        self.dynamic_shapes_kernel_specialization_strategy = Specialization.LAZY
+        self.cache: object = None
+
+    def set_execution_context_allocation_strategy(self, strategy: Strategy) -> None:
+        self.allocation = strategy
+
+    def create_runtime_cache(self) -> object:
+        return object()
+
+    def set_runtime_cache(self, cache: object) -> bool:
+        self.cache = cache
+        return True
+
+
 class FakeTensorRt:
-    """Stands for the module ``tensorrt_rtx``.
+    """Stands for the module ``tensorrt_rtx``, or for ``tensorrt``.
 
     Attributes:
-        capturable: what contexts answer when they are asked whether they can be captured.
+        compiles_at_run_time: which of the two.
+        config_fails: whether no runtime configuration is made.
         enqueue_fails: whether a launch is refused.
+        capture_fails: launches to refuse while they are captured, from now on.
     """
 
     ILogger = ILogger
     TensorIOMode = TensorIOMode
     ExecutionContextAllocationStrategy = Strategy
+    DynamicShapesKernelSpecializationStrategy = Specialization
 
-    def __init__(self, gpu: HostGpu) -> None:
-        self.gpu = gpu
-        self.capturable = True
+    def __init__(self, gpu: HostGpu, *, compiles_at_run_time: bool = True) -> None:
+        self.gpu, self.compiles_at_run_time = gpu, compiles_at_run_time
         self.enqueue_fails = False
+        self.config_fails = False
+        self.capture_fails = 0
         self.contexts: list[Context] = []
         self.registry = SimpleNamespace(all_creators=[], load_library=lambda path: None)
 
@@ -133,17 +176,26 @@ class Engine:
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         return tuple(dim if isinstance(dim, int) else -1 for dim in self.node(name).shape)
 
-    def create_execution_context(self, strategy: Strategy) -> Context:
-        if strategy is not Strategy.USER_MANAGED:
+    def create_runtime_config(self) -> RuntimeConfig | None:
+        if not self.trt.compiles_at_run_time:
+            raise Misuse("this TensorRT has nothing to configure")
+        return None if self.trt.config_fails else RuntimeConfig()
+
+    def create_execution_context(self, options: Strategy | RuntimeConfig) -> Context:
+        config = options if isinstance(options, RuntimeConfig) else RuntimeConfig(options)
+        if config.allocation is not Strategy.USER_MANAGED:
             raise Misuse("contexts share scratch memory")
-        context = Context(self)
+        lazy = config.dynamic_shapes_kernel_specialization_strategy is Specialization.LAZY
+        if lazy and self.trt.compiles_at_run_time:
+            raise Misuse("kernels change in mid-text, and behind recorded launches")
+        context = Context(self, config)
         self.trt.contexts.append(context)
         return context
 
 
 class Context:
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, config: RuntimeConfig) -> None:
+        self.engine, self.config = engine, config
         self.profile: int | None = None
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.addresses: dict[str, int] = {}
@@ -158,7 +210,7 @@ class Context:
         return profile_index < self.engine.num_optimization_profiles
 
     def is_stream_capturable(self, stream: int) -> bool:
-        return self.engine.trt.capturable
+        return USER_ALLOCATION in self.engine.plan["flags"] or not self.engine.trt.compiles_at_run_time
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
         if self.profile is None:
@@ -203,6 +255,12 @@ class Context:
             raise Misuse("too little scratch memory")
         shapes, addresses = dict(self.shapes), dict(self.addresses)
         captured = stream.captured is not None
+        if captured and engine.trt.capture_fails:
+            engine.trt.capture_fails -= 1
+            engine.logger.log(Severity.ERROR, "this launch cannot be captured")
+            return False
+        if captured and not self.is_stream_capturable(stream_handle):
+            raise Misuse("a step that may allocate memory is captured")
         if captured and self.ran_with != shapes:
             engine.logger.log(Severity.ERROR, "capture before a first run with these shapes")
             return False

@@ -17,7 +17,7 @@ from hspec_trt.runtime.trt.cuda import Cuda
 from hspec_trt.runtime.trt.engine import TrtEngine
 from hspec_trt.runtime.trt.session import TrtSession
 from tests.support.gpu_double import HostGpu
-from tests.support.trt_double import FakeTensorRt, write_plan
+from tests.support.trt_double import FLAGS, FakeTensorRt, write_plan
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,17 @@ def graph_profiles(graph: Path, limits: Limits) -> Sequence[Profile]:
 
 
 def doubled_session(
-    graph: Path, limits: Limits, *, aliased: bool = True, use_graphs: bool = True, asks_before_capture: bool = True
+    graph: Path,
+    limits: Limits,
+    *,
+    aliased: bool = True,
+    use_graphs: bool = True,
+    flags: Sequence[str] = FLAGS,
+    compiles_at_run_time: bool = True,
 ) -> DoubledSession:
-    """A session whose plan ONNX Runtime executes on host memory."""
-    plan = write_plan(graph.with_suffix(".plan"), graph, graph_profiles(graph, limits), aliased=aliased)
+    """A session whose plan, built with these flags, ONNX Runtime executes on host memory."""
+    plan = write_plan(graph.with_suffix(".plan"), graph, graph_profiles(graph, limits), aliased=aliased, flags=flags)
     gpu = HostGpu()
-    trt, cuda = FakeTensorRt(gpu), Cuda(gpu)
-    engine = TrtEngine(trt, cuda, plan, limits, asks_before_capture=asks_before_capture)
+    trt, cuda = FakeTensorRt(gpu, compiles_at_run_time=compiles_at_run_time), Cuda(gpu)
+    engine = TrtEngine(trt, cuda, plan, limits, compiles_at_run_time=compiles_at_run_time)
     return DoubledSession(TrtSession(engine, cuda, limits, aliased=aliased, use_graphs=use_graphs), gpu, trt)

@@ -127,9 +127,10 @@ class Cuda:
     def end_capture(self) -> Any:
         """What was recorded, as a graph that `launch` runs."""
         graph = self._call("cudaStreamEndCapture", self.stream)
-        executable = self._call("cudaGraphInstantiate", graph, 0)
-        self._call("cudaGraphDestroy", graph)
-        return executable
+        try:
+            return self._call("cudaGraphInstantiate", graph, 0)
+        finally:
+            self._call("cudaGraphDestroy", graph)
 
     def launch(self, graph: Any) -> None:
         """Run a graph, in the stream's order."""

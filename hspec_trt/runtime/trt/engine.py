@@ -48,19 +48,20 @@ class TrtEngine:
         trt: ``tensorrt`` or ``tensorrt_rtx``.
         plan: file of the plan; mapped, not read into memory.
         limits: as in the manifest.
-        asks_before_capture: as `hspec_trt.native.TrtPackage`.
+        compiles_at_run_time: as `hspec_trt.native.TrtPackage`.
 
     Attributes:
         inputs, outputs: the contract's tensors that it has, without pages.
         pools: its page pools.
 
     Raises:
+        EngineError: TensorRT makes no configuration for contexts.
         LoadError: L031 its tensors are not the contract's, L039 TensorRT refuses it.
     """
 
-    def __init__(self, trt: Any, cuda: Cuda, plan: Path, limits: Limits, *, asks_before_capture: bool) -> None:
+    def __init__(self, trt: Any, cuda: Cuda, plan: Path, limits: Limits, *, compiles_at_run_time: bool) -> None:
         self._trt, self._cuda = trt, cuda
-        self._asks = asks_before_capture
+        self._compiles = compiles_at_run_time
         self._log = _logger(trt)
         self._runtime = trt.Runtime(self._log)
         self._engine = self._runtime.deserialize_cuda_engine(np.memmap(plan, np.uint8, "r"))
@@ -75,11 +76,35 @@ class TrtEngine:
             found = f"{self._engine.num_optimization_profiles} optimization profiles"
             raise LoadError("L031", found, needed="2: decode and mixed", where=str(plan), fix=_REBUILD)
         self._scratch = cuda.malloc(self._engine.device_memory_size_v2)
+        self._made_from = self._context_options()
 
     def _pool(self, name: str) -> Pool:
         shape = tuple(self._engine.get_tensor_shape(name))[1:]
         item = _ITEM_SIZES[self._engine.get_tensor_dtype(name).name]
         return Pool(name, name.replace("kv_pages.", "kv_pages_out."), shape, int(np.prod(shape)) * item)
+
+    def _context_options(self) -> dict[int, Any]:
+        """What a context is made from, by profile."""
+        user_managed = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
+        if not self._compiles:
+            return dict.fromkeys((DECODE_PROFILE, MIXED_PROFILE), user_managed)
+        # Left to itself TensorRT changes from a general kernel to a special one in mid-text, once that is compiled, and
+        # the two round differently. So the few decode shapes get their own before their first step, which waits for the
+        # compiler; prompts come in any shape, keep the general kernels and never wait.
+        kernels = self._trt.DynamicShapesKernelSpecializationStrategy
+        configs = {DECODE_PROFILE: self._config(kernels.EAGER), MIXED_PROFILE: self._config(kernels.NONE)}
+        self._compiled = configs[DECODE_PROFILE].create_runtime_cache()
+        for config in configs.values():
+            config.set_execution_context_allocation_strategy(user_managed)
+            config.set_runtime_cache(self._compiled)
+        return configs
+
+    def _config(self, kernels: Any) -> Any:
+        config = self._engine.create_runtime_config()
+        if config is None:
+            raise EngineError(self._told("no runtime configuration"))
+        config.dynamic_shapes_kernel_specialization_strategy = kernels
+        return config
 
     def context(self, profile: int) -> TrtContext:
         """A context for one profile, on the shared scratch memory.
@@ -87,15 +112,14 @@ class TrtEngine:
         Raises:
             EngineError: TensorRT makes none.
         """
-        strategy = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        context = self._engine.create_execution_context(strategy)
+        context = self._engine.create_execution_context(self._made_from[profile])
         if context is None:
             raise EngineError(self._told("no execution context"))
         context.set_device_memory(self._scratch.address, self._scratch.nbytes)
         if not context.set_optimization_profile_async(profile, int(self._cuda.stream)):
             raise EngineError(self._told(f"profile {profile} is refused"))
         self._cuda.synchronize()
-        return TrtContext(context, self._told, self._cuda, asks_before_capture=self._asks)
+        return TrtContext(context, self._told, self._cuda, compiles_at_run_time=self._compiles)
 
     def _told(self, what: str) -> str:
         errors, self._log.errors = self._log.errors, []
@@ -105,14 +129,14 @@ class TrtEngine:
 class TrtContext:
     """Runs the plan for one profile."""
 
-    def __init__(self, context: Any, told: Callable[[str], str], cuda: Cuda, *, asks_before_capture: bool) -> None:
+    def __init__(self, context: Any, told: Callable[[str], str], cuda: Cuda, *, compiles_at_run_time: bool) -> None:
         self._context, self._told, self._cuda = context, told, cuda
-        self._asks = asks_before_capture
+        self._compiles = compiles_at_run_time
 
     @property
     def can_be_captured(self) -> bool:
         """Whether a run may be recorded as a CUDA graph now."""
-        return not self._asks or bool(self._context.is_stream_capturable(int(self._cuda.stream)))
+        return not self._compiles or bool(self._context.is_stream_capturable(int(self._cuda.stream)))
 
     def bind(
         self,

@@ -7,6 +7,7 @@ context's bindings stay.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,17 +18,25 @@ from hspec_trt.runtime.trt.engine import DECODE_PROFILE, MIXED_PROFILE, EngineEr
 from hspec_trt.runtime.trt.layout import Layout
 from hspec_trt.runtime.trt.pools import Bindings, PagePools
 
+_LOG: Final = logging.getLogger(__name__)
 MAX_SHAPES: Final = 64
 """Decode shapes that are kept; the one unused for longest goes first."""
+_NOT_CAPTURABLE: Final = "TensorRT may allocate memory in a step of this plan; build the engine again"
 
 
 @dataclass
 class LaunchCounts:
-    """How steps were launched so far."""
+    """How steps were launched so far.
+
+    Attributes:
+        bound: bound and run.
+        not_capturable: those of `bound` that TensorRT refuses to record.
+    """
 
     bound: int = 0
     recorded: int = 0
     replayed: int = 0
+    not_capturable: int = 0
 
 
 @dataclass
@@ -35,12 +44,14 @@ class _Decoder:
     """What is kept of one decode shape.
 
     Attributes:
-        ran: it ran once, which TensorRT asks for before a launch is recorded.
+        ran: it ran once with as many pages, which TensorRT asks for before a launch is recorded.
+        refused: recording it failed; other shapes may still be recorded.
         graph: the recorded launch.
     """
 
     context: TrtContext
     ran: bool = False
+    refused: bool = False
     graph: Any = None
 
 
@@ -48,7 +59,7 @@ class Launcher:
     """Launches steps of one engine.
 
     Attributes:
-        capture_fault: why recording was given up, in words; empty where it was not.
+        capture_fault: why a step could not be recorded, in words, the first time; empty where all could.
     """
 
     def __init__(self, engine: TrtEngine, cuda: Cuda, pools: PagePools, *, use_graphs: bool) -> None:
@@ -78,9 +89,10 @@ class Launcher:
         self._pools.swap()
 
     def forget_addresses(self) -> None:
-        """Drop recorded launches: memory that they use goes away. Nothing may be running."""
+        """Drop recorded launches: their memory goes away, and other pages may come. Nothing may be running."""
         for decoder in self._decoders.values():
             self._drop_graph(decoder)
+            decoder.ran = decoder.refused = False
 
     def _launch_decode(self, shape: StepShape, inputs: Bindings, outputs: Bindings) -> None:
         decoder = self._decoder(shape)
@@ -89,8 +101,8 @@ class Launcher:
             self.counts.replayed += 1
             return
         self._bind(decoder.context, inputs, outputs)
-        if self._use_graphs and decoder.ran and decoder.context.can_be_captured:
-            self._record(decoder)
+        if self._use_graphs and decoder.ran and not decoder.refused:
+            self._try_to_record(decoder)
         if decoder.graph is not None:
             self._cuda.launch(decoder.graph)
         else:
@@ -112,18 +124,32 @@ class Launcher:
     def _bind(self, context: TrtContext, inputs: Bindings, outputs: Bindings) -> None:
         context.bind(inputs | self._pools.inputs(), outputs | self._pools.outputs())
 
+    def _try_to_record(self, decoder: _Decoder) -> None:
+        if decoder.context.can_be_captured:
+            self._record(decoder)
+        else:
+            self.counts.not_capturable += 1
+            self._report(_NOT_CAPTURABLE)
+
+    def _report(self, fault: str) -> None:
+        """Tell the first fault of recording, once."""
+        if not self.capture_fault:
+            self.capture_fault = fault
+            _LOG.warning("a step runs without CUDA graph, more slowly: %s", fault)
+
     def _record(self, decoder: _Decoder) -> None:
-        """Record the launch of what is bound; where that fails, nothing is recorded any more."""
+        """Record the launch of what is bound; where that fails, this shape is not tried again."""
         try:
             self._cuda.begin_capture()
             try:
                 decoder.context.run()
             finally:
-                graph = self._cuda.end_capture()
+                decoder.graph = self._cuda.end_capture()
         except (CudaError, EngineError) as error:
-            self._use_graphs, self.capture_fault = False, str(error)
+            self._drop_graph(decoder)
+            decoder.refused = True
+            self._report(str(error))
         else:
-            decoder.graph = graph
             self.counts.recorded += 1
 
     def _drop_graph(self, decoder: _Decoder) -> None:

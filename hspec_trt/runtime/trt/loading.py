@@ -43,7 +43,7 @@ def load_trt_session(folder: EngineFolder, limits: Limits, *, use_graphs: bool) 
         register(library, trt.get_plugin_registry())
     plan = folder.file(artifact.file)
     try:
-        engine = TrtEngine(trt, cuda, plan, limits, asks_before_capture=package.asks_before_capture)
+        engine = TrtEngine(trt, cuda, plan, limits, compiles_at_run_time=package.compiles_at_run_time)
         session = TrtSession(engine, cuda, limits, aliased=manifest.plugins == "kernels", use_graphs=use_graphs)
     except CudaError as error:
         found = f"the GPU {device.name} with {device.free / 2**30:.1f} GiB free does not hold the engine: {error}"

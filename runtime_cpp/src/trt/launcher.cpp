@@ -6,9 +6,6 @@
 namespace hspec_trt::trt {
 namespace {
 
-// Numbers of the profiles that hspec_trt/engine/profiles.py builds.
-constexpr int32_t kDecodeProfile = 0;
-constexpr int32_t kMixedProfile = 1;
 // Decode shapes that are kept; the one unused for longest goes first.
 constexpr std::size_t kMaxShapes = 64;
 
@@ -40,22 +37,22 @@ void Launcher::launch(StepShape const& shape, Block const& inputs, Block const& 
 void Launcher::forgetAddresses() {
     for (auto& [shape, decoder] : decoders_) {
         drop(decoder);
+        decoder.ran = decoder.refused = false;
     }
 }
 
 void Launcher::launchDecode(StepShape const& shape, Block const& inputs, Block const& outputs) {
     Decoder& decoder = this->decoder(shape);
-    CUgraphExec graph = decoder.graphs[pools_.reading()];
-    if (graph != nullptr) {
+    if (decoder.graph != nullptr) {
         ++counts_.replayed;
     } else {
         bind(*decoder.context, inputs, outputs);
-        if (useGraphs_ && decoder.ran && decoder.context->canBeCaptured(cuda_.stream())) {
-            graph = record(decoder);
+        if (mayRecord(decoder)) {
+            record(decoder);
         }
     }
-    if (graph != nullptr) {
-        cuda_.launch(graph);
+    if (decoder.graph != nullptr) {
+        cuda_.launch(decoder.graph);
         return;
     }
     decoder.context->run(cuda_.stream());
@@ -63,8 +60,18 @@ void Launcher::launchDecode(StepShape const& shape, Block const& inputs, Block c
     ++counts_.bound;
 }
 
+bool Launcher::mayRecord(Decoder const& decoder) {
+    if (!useGraphs_ || !decoder.ran || decoder.refused) {
+        return false;
+    }
+    bool const capturable = decoder.context->canBeCaptured(cuda_.stream());
+    counts_.notCapturable += capturable ? 0 : 1;
+    return capturable;
+}
+
 Launcher::Decoder& Launcher::decoder(StepShape const& shape) {
-    auto found = decoders_.find(shape);
+    std::pair const key(shape, static_cast<std::size_t>(pools_.reading()));
+    auto found = decoders_.find(key);
     if (found == decoders_.end()) {
         if (decoders_.size() >= kMaxShapes) {
             auto const oldest = std::min_element(decoders_.begin(), decoders_.end(), [](auto const& a, auto const& b) {
@@ -76,7 +83,7 @@ Launcher::Decoder& Launcher::decoder(StepShape const& shape) {
         }
         Decoder made;
         made.context = context(kDecodeProfile);
-        found = decoders_.emplace(shape, std::move(made)).first;
+        found = decoders_.emplace(key, std::move(made)).first;
     }
     found->second.lastUse = ++uses_;
     return found->second;
@@ -92,7 +99,7 @@ void Launcher::bind(PlanContext& context, Block const& inputs, Block const& outp
     }
 }
 
-CUgraphExec Launcher::record(Decoder& decoder) {
+void Launcher::record(Decoder& decoder) {
     try {
         cuda_.beginCapture();
         bool started = true;
@@ -101,26 +108,22 @@ CUgraphExec Launcher::record(Decoder& decoder) {
         } catch (PlanError const&) {
             started = false;
         }
-        CUgraphExec const graph = cuda_.endCapture();
+        decoder.graph = cuda_.endCapture();
         if (started) {
-            decoder.graphs[pools_.reading()] = graph;
             ++counts_.recorded;
-            return graph;
+            return;
         }
-        cuda_.destroy(graph);
+        drop(decoder);
     } catch (CudaError const&) {
-        // The engine cannot be captured: its steps are launched one by one from now on.
+        // It cannot be captured: steps of this shape are launched one by one.
     }
-    useGraphs_ = false;
-    return nullptr;
+    decoder.refused = true;
 }
 
 void Launcher::drop(Decoder& decoder) const {
-    for (CUgraphExec& graph : decoder.graphs) {
-        if (graph != nullptr) {
-            cuda_.destroy(graph);
-            graph = nullptr;
-        }
+    if (decoder.graph != nullptr) {
+        cuda_.destroy(decoder.graph);
+        decoder.graph = nullptr;
     }
 }
 

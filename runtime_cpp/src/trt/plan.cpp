@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -106,18 +107,22 @@ cudaStream_t runtimeStream(CUstream stream) {
     return reinterpret_cast<cudaStream_t>(stream);
 }
 
+// Plain TensorRT has no such question, nor have some headers of TensorRT for RTX: it may always be tried.
+template <typename Made>
+auto capturable(Made const& context, cudaStream_t stream, int) -> decltype(context.isStreamCapturable(stream)) {
+    return context.isStreamCapturable(stream);
+}
+template <typename Made>
+bool capturable(Made const& /*context*/, cudaStream_t /*stream*/, long) {
+    return true;
+}
+
 class Context final : public PlanContext {
   public:
     Context(std::unique_ptr<nvinfer1::IExecutionContext> context, std::shared_ptr<Logger> logger)
         : context_(std::move(context)), logger_(std::move(logger)) {}
 
-    bool canBeCaptured([[maybe_unused]] CUstream stream) const override {
-#if ENABLE_FEATURE_DISABLE_RUNTIME_ALLOCATION
-        return context_->isStreamCapturable(runtimeStream(stream));
-#else
-        return true;
-#endif
-    }
+    bool canBeCaptured(CUstream stream) const override { return capturable(*context_, runtimeStream(stream), 0); }
 
     void bindInput(std::string const& name, CUdeviceptr address, Shape const& shape) override {
         if (!context_->setInputShape(name.c_str(), dimsOf(shape))) {
@@ -178,8 +183,7 @@ class LoadedPlan final : public Plan {
 
     std::unique_ptr<PlanContext> context(int32_t profile, CUdeviceptr scratch, std::size_t bytes,
                                          CUstream stream) override {
-        std::unique_ptr<nvinfer1::IExecutionContext> made(
-            engine_->createExecutionContext(nvinfer1::ExecutionContextAllocationStrategy::kUSER_MANAGED));
+        std::unique_ptr<nvinfer1::IExecutionContext> made(newContext(profile));
         if (made == nullptr) {
             throw logger_->error("no execution context");
         }
@@ -191,10 +195,48 @@ class LoadedPlan final : public Plan {
     }
 
   private:
+#ifdef TRT_MAJOR_RTX
+    nvinfer1::IExecutionContext* newContext(int32_t profile) {
+        std::unique_ptr<nvinfer1::IRuntimeConfig>& config = configs_[profile];
+        if (config == nullptr) {
+            config = newConfig(profile == kDecodeProfile);
+        }
+        return engine_->createExecutionContext(config.get());
+    }
+
+    // Left to itself TensorRT changes from a general kernel to a special one in mid-text, once that is compiled, and
+    // the two round differently. So the few decode shapes get their own before their first step, which waits for the
+    // compiler; prompts come in any shape, keep the general kernels and never wait. All share what is compiled.
+    std::unique_ptr<nvinfer1::IRuntimeConfig> newConfig(bool special) {
+        using Kernels = nvinfer1::DynamicShapesKernelSpecializationStrategy;
+        std::unique_ptr<nvinfer1::IRuntimeConfig> config(engine_->createRuntimeConfig());
+        if (config == nullptr) {
+            throw logger_->error("no runtime configuration");
+        }
+        config->setExecutionContextAllocationStrategy(nvinfer1::ExecutionContextAllocationStrategy::kUSER_MANAGED);
+        config->setDynamicShapesKernelSpecializationStrategy(special ? Kernels::kEAGER : Kernels::kNONE);
+        if (compiled_ == nullptr) {
+            compiled_.reset(config->createRuntimeCache());
+        }
+        if (compiled_ != nullptr) {
+            static_cast<void>(config->setRuntimeCache(*compiled_));  // without it kernels are compiled more often
+        }
+        return config;
+    }
+#else
+    nvinfer1::IExecutionContext* newContext(int32_t /*profile*/) {
+        return engine_->createExecutionContext(nvinfer1::ExecutionContextAllocationStrategy::kUSER_MANAGED);
+    }
+#endif
+
     // Destroyed from the last to the first: an engine needs its runtime, a runtime its logger.
     std::shared_ptr<Logger> logger_;
     std::shared_ptr<nvinfer1::IRuntime> runtime_;
     std::unique_ptr<nvinfer1::ICudaEngine> engine_;
+#ifdef TRT_MAJOR_RTX
+    std::unique_ptr<nvinfer1::IRuntimeCache> compiled_;
+    std::map<int32_t, std::unique_ptr<nvinfer1::IRuntimeConfig>> configs_;  // by profile
+#endif
 };
 
 class LoadedLibrary final : public Library {

@@ -16,6 +16,10 @@ namespace hspec_trt::trt {
 
 using Shape = std::vector<int64_t>;
 
+// Numbers of the profiles that hspec_trt/engine/profiles.py builds.
+constexpr int32_t kDecodeProfile = 0;
+constexpr int32_t kMixedProfile = 1;
+
 // A call that TensorRT refused, with what it logged.
 class PlanError : public std::runtime_error {
   public:

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Stands for the plugin library: checks what the caller hands over and answers with it, so that the translation from
- * tensors can be tested without a GPU. Every byte of the first output becomes the rank of the last input. */
+ * tensors can be tested without a GPU. Every byte of the first output becomes the rank of the last input; SharedKvAttention
+ * writes one byte after its workspace if it has a window, else one before. */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +28,15 @@ int32_t hspec_trt_launch(char const* op, int32_t const* attributes, hspec_trt_te
         size_t const count = (size_t)(outputs[0].dims[0] * outputs[0].dims[1] * outputs[0].dims[2]);
         memset(outputs[0].data, last, 2 * count);
         return 0;
+    }
+    if (strcmp(op, "SharedKvAttention") == 0) {
+        ((unsigned char*)workspace)[attributes[5] ? (ptrdiff_t)workspace_bytes : -1] = 0;
+        return 0;
+    }
+    if (strcmp(op, "AppendKv") == 0) {
+        snprintf(error, sizeof(error), "AppendKv %d %d %d ranks %d %d %d in place %d", attributes[0], attributes[1],
+                 attributes[2], inputs[2].rank, inputs[3].rank, inputs[5].rank, inputs[2].data == outputs[0].data);
+        return 1;
     }
     float scale = 0.0F;
     if (strcmp(op, "PagedAttention") == 0) {

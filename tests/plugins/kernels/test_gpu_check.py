@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from dataclasses import replace
@@ -38,7 +39,7 @@ def test_a_wrong_kernel_fails_the_run(monkeypatch: pytest.MonkeyPatch, capsys: p
     class Wrong(SourceOps):
         paged_attention = short_window  # type: ignore[assignment]
 
-    monkeypatch.setattr(runners, "choose_ops", lambda library, cpu: Wrong(TritonRunner()))
+    monkeypatch.setattr(runners, "choose_ops", lambda library, cpu, poison: Wrong(TritonRunner()))
     assert gpu_check.main(["--cpu", "--rounds", "1", "--only", "window of one"]) == 1
     assert "FAIL paged_attention window of one" in capsys.readouterr().out
 
@@ -71,16 +72,45 @@ def test_without_a_gpu_the_check_says_so() -> None:
         gpu_check.main(["--rounds", "1"])
 
 
-def test_sanitizer_repeats_the_run_with_the_odd_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda tool: f"/opt/{tool}")
-    command = gpu_check.sanitized(["--sanitize", "--seed", "4"])
-    assert command[:3] == ["/opt/compute-sanitizer", "--error-exitcode", "1"]
-    assert "--sanitize" not in command and command[-2:] == ["--rounds", "0"]
-    odd = [case for *_, case in gpu_check.checks_of(gpu_check.parser().parse_args(command[6:]))]
-    assert len(odd) < len(list(gpu_check.checks_of(gpu_check.parser().parse_args([]))))
+@pytest.fixture
+def sanitizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in that notes its arguments and environment, and finds a fault with racecheck."""
+    program, notes = tmp_path / "compute-sanitizer", tmp_path / "notes"
+    program.write_text(f'#!/bin/sh\necho "$PYTORCH_NO_CUDA_MEMORY_CACHING $*" >> {notes}\n[ "$2" != racecheck ]\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return notes
+
+
+def test_sanitizer_repeats_the_run_with_the_odd_shapes(sanitizer: Path) -> None:
+    assert gpu_check.main(["--sanitize", "--seed", "4", "--only", "splits", "--library", "a.so"]) == 1
+    runs = [line.split() for line in sanitizer.read_text().splitlines()]
+    assert [run[:3] for run in runs] == [["1", "--tool", tool] for tool in gpu_check.TOOLS]
+    for run in runs:
+        options = gpu_check.parser().parse_args(run[run.index("build_scripts.gpu_check") + 1 :])
+        assert (options.sanitize, options.rounds, options.seed, options.only) == (False, 0, 4, "splits")
+        assert options.library == Path("a.so") and options.no_poison == (run[2] in ("memcheck", "initcheck"))
+        odd, all_ = (list(gpu_check.checks_of(one)) for one in (options, gpu_check.parser().parse_args([])))
+        assert 0 < len(odd) < len(all_)
+
+
+def test_sanitizer_runs_the_tools_that_are_asked_for(sanitizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu_check.main(["--sanitize", "--tools", "synccheck,memcheck"]) == 0
+    assert [line.split()[2] for line in sanitizer.read_text().splitlines()] == ["synccheck", "memcheck"]
+    with pytest.raises(SystemExit, match="no tool 'leakcheck'"):
+        gpu_check.main(["--sanitize", "--tools", "memcheck,leakcheck"])
     monkeypatch.setattr(shutil, "which", lambda tool: None)
     with pytest.raises(SystemExit, match="not on PATH"):
-        gpu_check.sanitized(["--sanitize"])
+        gpu_check.main(["--sanitize"])
+
+
+def test_checks_see_keys_that_were_not_appended() -> None:
+    class Lazy(SourceOps):
+        def append_kv(self, shape, step, key, value, kv_pages):  # type: ignore[no-untyped-def]
+            super().append_kv(shape, step, key, value.flip(0), kv_pages)
+
+    outcome = checks.check_append(Lazy(TritonRunner()), PagedCase("small", ((3, 2),)), Place())
+    assert not outcome.passed and "pages differ" in outcome.fault
 
 
 def test_benchmark_prints_a_line_for_each_subject(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,6 +162,30 @@ def test_library_gets_attributes_shapes_types_and_workspace(stub: Path) -> None:
     assert str(failure.value) == (
         f"PagedAttention heads 4 scale 0.125 window 9 dtypes 2 3 dims {pool} 2 bytes {2 + 14} first 255 stream 0"
     )
+
+
+def test_library_appends_in_place(stub: Path) -> None:
+    case = PagedCase("stub", ((5, 2),), 4, 2, 64, 16)
+    inputs = cases.paged_inputs(case, Place(), poison=1.0)
+    pages = inputs.kv_pages.clone()
+    with pytest.raises(LibraryError, match="AppendKv 2 64 16 ranks 5 2 1 in place 1"):
+        LibraryOps(stub).append_kv(case.shape, inputs.step, inputs.key, inputs.value, pages)
+    assert torch.equal(pages, inputs.kv_pages)
+
+
+@pytest.mark.parametrize("window", [0, 9], ids=["before", "after"])
+def test_a_step_over_the_workspace_is_seen(window: int, stub: Path) -> None:
+    """One byte is written before or after it; where time is measured nobody looks."""
+    inputs = cases.shared_inputs(case := cases.SharedCase("stub", (5, 3), window=window), Place())
+    tensors = (inputs.query, inputs.key, inputs.value, inputs.kv_pages, inputs.page_table, inputs.prefix_lens)
+    with pytest.raises(LibraryError, match="SharedKvAttention wrote outside its workspace of 19 bytes"):
+        LibraryOps(stub).shared_kv_attention(case.shape, *tensors, causal=True, no_context=False)
+    LibraryOps(stub, poison=False).shared_kv_attention(case.shape, *tensors, causal=True, no_context=False)
+
+
+def test_what_the_library_refuses_is_a_failure_of_the_report(stub: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu_check.main(["--library", str(stub), "--cpu", "--only", "append_kv one head"]) == 1
+    assert "FAIL append_kv one head [float32]" in capsys.readouterr().out
 
 
 def test_library_writes_into_the_output(stub: Path) -> None:

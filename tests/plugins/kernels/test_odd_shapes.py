@@ -31,6 +31,12 @@ def test_paged_attention(case: PagedCase, dtype: torch.dtype) -> None:
 
 
 @DTYPES
+@pytest.mark.parametrize("case", table.ODD_PAGED, ids=_name)
+def test_append_kv(case: PagedCase, dtype: torch.dtype) -> None:
+    _assert_passed(checks.check_append(OPS, case, Place(dtype=dtype)))
+
+
+@DTYPES
 @pytest.mark.parametrize("case", table.ODD_SHARED, ids=_name)
 def test_shared_kv_attention(case: SharedCase, dtype: torch.dtype) -> None:
     _assert_passed(checks.check_shared(OPS, case, Place(dtype=dtype)))

@@ -48,6 +48,10 @@ bool fails(char const* call) {
     return colon == std::string::npos || ++calls[call] == std::atoi(text.c_str() + colon + 1);
 }
 
+bool capturing(CUstream stream) {
+    return stream->captured != nullptr;
+}
+
 void enqueue(CUstream stream, Work work) {
     if (stream->captured != nullptr) {
         stream->captured->push_back(std::move(work));
@@ -65,6 +69,7 @@ int context = 0;  // its address stands for the context
 thread_local CUcontext current = nullptr;
 std::map<std::uintptr_t, std::size_t> blocks;  // device memory
 std::size_t used = 0;
+int64_t graphLaunches = 0;
 
 constexpr std::size_t kTotal = std::size_t{1} << 30;
 
@@ -261,10 +266,14 @@ CUresult cuGraphExecDestroy(CUgraphExec graph) {
 }
 CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
     FAKE_STATUS();
+    ++graphLaunches;
     for (Work const& work : graph->works) {
         fake::enqueue(stream, work);
     }
     return CUDA_SUCCESS;
+}
+int64_t fake_gpu_graph_launches(void) {
+    return graphLaunches;
 }
 CUresult cuGetErrorName(CUresult code, char const** name) {
     *name = code == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"

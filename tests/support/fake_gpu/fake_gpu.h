@@ -13,6 +13,9 @@ namespace fake {
 // Do something in a stream's order; recorded where the stream is being captured.
 void enqueue(CUstream stream, std::function<void()> work);
 
+// Whether it is.
+bool capturing(CUstream stream);
+
 // Whether a call of that name shall fail, as the environment says: FAKE_GPU_FAIL=name, or name:3 for the third one.
 bool fails(char const* call);
 

@@ -4,6 +4,7 @@
 // a plan computes is a callback's business. Pages that are not where the plan has them are refused when a step starts.
 #include <NvInferRuntime.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -62,6 +63,12 @@ struct FakePlan {
     }
 };
 
+// What a context was given last.
+struct Given {
+    std::map<std::string, Dims> shapes;
+    std::map<std::string, void*> addresses;
+};
+
 class FakeContext final : public stubs::VExecutionContext {
   public:
     FakeContext(std::shared_ptr<FakePlan const> plan, nvinfer1::ILogger& logger)
@@ -77,7 +84,7 @@ class FakeContext final : public stubs::VExecutionContext {
             fake::fails("setInputShape")) {
             return false;
         }
-        shapes_[name] = dims;
+        given_->shapes[name] = dims;
         return true;
     }
     Dims getTensorShape(char const* name) const noexcept override {
@@ -90,7 +97,7 @@ class FakeContext final : public stubs::VExecutionContext {
         return dims;
     }
     bool setTensorAddress(char const* name, void* address) noexcept override {
-        addresses_[name] = address;
+        given_->addresses[name] = address;
         return address != nullptr && reinterpret_cast<std::uintptr_t>(address) % 256 == 0;
     }
     bool enqueueV3(cudaStream_t stream) noexcept override {
@@ -103,8 +110,8 @@ class FakeContext final : public stubs::VExecutionContext {
         }
         std::vector<Bound> bound;
         for (FakeTensor const& tensor : plan_->tensors) {
-            Dims const dims = tensor.isInput ? shapes_.at(tensor.name) : getTensorShape(tensor.name.c_str());
-            Bound each{tensor.name.c_str(), addresses_.at(tensor.name), dims.nbDims, {}};
+            Dims const dims = tensor.isInput ? given_->shapes.at(tensor.name) : getTensorShape(tensor.name.c_str());
+            Bound each{tensor.name.c_str(), given_->addresses.at(tensor.name), dims.nbDims, {}};
             std::copy_n(dims.d, dims.nbDims, each.dims);
             for (std::size_t i = 0; i < tensor.dims.size(); ++i) {
                 if (int64_t const size = sizeOf(tensor.dims[i]); size >= 0 && size != dims.d[i]) {
@@ -114,7 +121,14 @@ class FakeContext final : public stubs::VExecutionContext {
             bound.push_back(each);
         }
         std::shared_ptr<FakePlan const> const plan = plan_;
-        fake::enqueue(reinterpret_cast<CUstream>(stream), [bound, plan] {
+        std::shared_ptr<Given const> const given = given_;
+        std::map<std::string, void*> const addresses = given_->addresses;
+        bool const captured = fake::capturing(reinterpret_cast<CUstream>(stream));
+        fake::enqueue(reinterpret_cast<CUstream>(stream), [bound, plan, given, addresses, captured] {
+            if (captured && given->addresses != addresses) {
+                std::fprintf(stderr, "a recorded launch outlived its context's bindings\n");
+                std::abort();
+            }
             ++runs;
             execute(bound.data(), static_cast<int32_t>(bound.size()));
         });
@@ -130,7 +144,7 @@ class FakeContext final : public stubs::VExecutionContext {
                 continue;
             }
             std::string const source = tensor.name.substr(0, at) + "kv_pages." + tensor.name.substr(at + 13);
-            if ((addresses_.at(tensor.name) == addresses_.at(source)) != plan_->isAliased) {
+            if ((given_->addresses.at(tensor.name) == given_->addresses.at(source)) != plan_->isAliased) {
                 return tensor.name;
             }
         }
@@ -146,8 +160,8 @@ class FakeContext final : public stubs::VExecutionContext {
         std::string const name = dim.substr(0, plus);
         int64_t const added = plus == std::string::npos ? 0 : std::atoll(dim.c_str() + plus + 1);
         for (FakeTensor const& tensor : plan_->tensors) {
-            auto const shape = shapes_.find(tensor.name);
-            for (std::size_t i = 0; i < tensor.dims.size() && shape != shapes_.end(); ++i) {
+            auto const shape = given_->shapes.find(tensor.name);
+            for (std::size_t i = 0; i < tensor.dims.size() && shape != given_->shapes.end(); ++i) {
                 if (tensor.dims[i] == name) {
                     return shape->second.d[i] + added;
                 }
@@ -158,8 +172,7 @@ class FakeContext final : public stubs::VExecutionContext {
 
     std::shared_ptr<FakePlan const> plan_;
     nvinfer1::ILogger& logger_;
-    std::map<std::string, Dims> shapes_;
-    std::map<std::string, void*> addresses_;
+    std::shared_ptr<Given> const given_ = std::make_shared<Given>();
 };
 
 class FakeEngine final : public stubs::VCudaEngine {
@@ -185,8 +198,25 @@ class FakeEngine final : public stubs::VCudaEngine {
     }
     int32_t getNbOptimizationProfiles() const noexcept override { return plan_->profiles; }
     int64_t getDeviceMemorySizeV2() const noexcept override { return 4096; }
+#ifdef TRT_MAJOR_RTX
+    nvinfer1::IRuntimeConfig* createRuntimeConfig() noexcept override {
+        return fake::fails("createRuntimeConfig") ? nullptr : new nvinfer1::IRuntimeConfig;
+    }
+    nvinfer1::IExecutionContext* createExecutionContextWithRuntimeConfig(
+        nvinfer1::IRuntimeConfig* config) noexcept override {
+        std::printf("%d %d %p\n", static_cast<int>(config->allocation), static_cast<int>(config->kernels),
+                    static_cast<void*>(config->cache));
+        return newContext();
+    }
+#else
     nvinfer1::IExecutionContext* createExecutionContext(
         nvinfer1::ExecutionContextAllocationStrategy) noexcept override {
+        return newContext();
+    }
+#endif
+
+  private:
+    nvinfer1::IExecutionContext* newContext() noexcept {
         struct Object final : nvinfer1::IExecutionContext {
             Object(std::shared_ptr<FakePlan const> plan, nvinfer1::ILogger& to) : fake(std::move(plan), to) {
                 mImpl = &fake;
@@ -196,7 +226,6 @@ class FakeEngine final : public stubs::VCudaEngine {
         return fake::fails("createExecutionContext") ? nullptr : new Object(plan_, logger_);
     }
 
-  private:
     std::shared_ptr<FakePlan const> plan_;
     nvinfer1::ILogger& logger_;
 };

@@ -58,7 +58,7 @@ def test_whole_plan_with_what_was_asked(step: Step, fake_trt: Fake, tmp_path: Pa
     assert text.startswith(b"half ") and len(text) == report.nbytes and left_behind(tmp_path) == {"rank0.engine", "log"}
     asked = json.loads(text[5:])
     assert asked["capabilities"] == {"0": "SM80", "1": "SM89"} and report.sm == (80, 89)
-    assert asked["features"] == ["ALIASED_PLUGIN_IO_10_03"]
+    assert asked["features"] == ["ALIASED_PLUGIN_IO_10_03"] and asked["flags"] == ["REQUIRE_USER_ALLOCATION"]
     decode, mixed = asked["profiles"]
     assert decode["input_ids"] == [[1], [16], [32]] and mixed["input_ids"] == [[1], [64], [64]]
     assert decode["cu_query_lens"] == [[2], [3], [5]] and decode["draft_rows"] == [[0], [2], [4]]

@@ -36,6 +36,10 @@ class PreviewFeature(enum.Enum):
     ALIASED_PLUGIN_IO_10_03 = 1
 
 
+class BuilderFlag(enum.Enum):
+    REQUIRE_USER_ALLOCATION = 1
+
+
 class ProfilingVerbosity(enum.Enum):
     DETAILED = 1
 
@@ -74,7 +78,10 @@ class _Profile:
 
 class _Config:
     def __init__(self):
-        self.profiles, self.capabilities, self.features = [], {}, []
+        self.profiles, self.capabilities, self.features, self.flags = [], {}, [], []
+
+    def set_flag(self, flag):
+        self.flags.append(flag.name)
 
     def set_preview_feature(self, feature, on):
         self.features.append(feature.name)
@@ -151,6 +158,7 @@ class Builder:
             "profiles": config.profiles,
             "capabilities": config.capabilities,
             "features": config.features,
+            "flags": config.flags,
             "shim": os.path.realpath(os.environ["LD_LIBRARY_PATH"].split(":")[0] + "/libtensorrt_rtx.so"),
         }
         writer.write(json.dumps(asked).encode())

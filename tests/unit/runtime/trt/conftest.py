@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def doubled(graphs: Callable[..., tuple[Path, Limits]]) -> Doubled:
         drafter: bool = True,
         num_pages: int = NUM_PAGES,
         max_rows: int = 5,
-        **options: bool,
+        **options: Any,
     ) -> DoubledSession:
         graph, limits = graphs(case, extensions, drafter)
         made = doubled_session(graph, replace(limits, max_rows=max_rows), **options)

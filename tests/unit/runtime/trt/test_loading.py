@@ -178,6 +178,12 @@ def test_plan_that_tensorrt_refuses(engine: Path, machine: Machine) -> None:
         load_engine(engine)
 
 
+def test_plan_that_contexts_cannot_be_configured_for(engine: Path, machine: Machine) -> None:
+    machine.trt.config_fails = True
+    with pytest.raises(HspecError, match=r"L039.*no runtime configuration"):
+        load_engine(engine)
+
+
 def test_plan_with_other_tensors(engine: Path, machine: Machine) -> None:
     """The manifest tells of no feedback, the plan has its outputs."""
     manifest = Manifest.from_json((engine / "config.json").read_bytes(), "")

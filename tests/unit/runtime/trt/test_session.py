@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TensorRT session with real numbers: golden traces, the same steps as ONNX Runtime, feedback, graphs, memory."""
+"""The TensorRT session with real numbers: golden traces, the same steps as ONNX Runtime, feedback, memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from hspec_trt.errors import RequestError
 from hspec_trt.runtime.ort_session import OrtSession
 from hspec_trt.runtime.session import Session, StepExtras, StepInputs, StepOutputs
-from hspec_trt.runtime.trt.session import TrtSession
 from tests.support.graph_engine import Feed, Row, commit, step_inputs
 from tests.support.plain_loop import plain_decode
 from tests.unit.graph.test_traces import TRACED, check, decode, make_rows
@@ -248,31 +247,3 @@ def test_a_step_must_be_read_before_two_more(doubled: Doubled) -> None:
     first, _, _ = (session.submit(inputs) for _ in range(3))
     with pytest.raises(ValueError, match="was not read"):
         first.wait()
-
-
-@pytest.mark.parametrize("way", ["asked", "refused", "off"])
-def test_without_graphs(way: str, doubled: Doubled, reference: Reference) -> None:
-    """Contexts that cannot be captured yet, a capture that fails, graphs switched off: slower, never wrong."""
-    from tests.support.gpu_double import Status
-
-    made, wanted = doubled(use_graphs=way != "off"), reference()
-    made.trt.capturable = way != "asked"
-    if way == "refused":
-        made.gpu.fail["cudaStreamEndCapture"] = Status.cudaErrorIllegalAddress
-    wanted.allocate(NUM_PAGES)
-    assert plain_decode(made.session, [5, 6, 7], 20).ids == plain_decode(wanted, [5, 6, 7], 20).ids
-    launcher = made.session.launcher
-    assert launcher.counts.replayed == 0
-    assert ("cudaErrorIllegalAddress" in launcher.capture_fault) == (way == "refused")
-
-
-def test_shapes_that_are_not_used_any_more_make_room(
-    doubled: Doubled, reference: Reference, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from hspec_trt.runtime.trt import launcher
-
-    monkeypatch.setattr(launcher, "MAX_SHAPES", 1)
-    session, wanted = doubled().session, reference()
-    wanted.allocate(NUM_PAGES)
-    assert plain_decode(session, [5, 6, 7], 90).ids == plain_decode(wanted, [5, 6, 7], 90).ids
-    assert isinstance(session, TrtSession) and len(session.launcher._decoders) == 1
