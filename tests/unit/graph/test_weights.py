@@ -15,6 +15,7 @@ from hspec_trt.config.target import TargetConfig
 from hspec_trt.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, DType
 from hspec_trt.errors import BuildError
 from hspec_trt.graph.weights import EngineWeight, engine_weights
+from tests.support.golden_drafters import load_case, pair_of
 from tests.support.golden_pair import hspec_pair
 from tests.support.graph_engine import ArraySource, Pair
 
@@ -143,6 +144,19 @@ def test_embeddings_are_stored_as_far_as_they_differ() -> None:
     assert whole.name == "drafter.embed_tokens.weight"
     assert (whole.produce() == changed).all()
     assert set(names(np.concatenate([table, table[:3]]))) == {"drafter.embed_tokens.weight"}
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_mask_vector_replaces_the_mask_row(elsewhere: bool) -> None:
+    """Case B8: a table whose mask row is dead, and a vector of its own for the mask slots."""
+    pair = pair_of(load_case("dflash_qwen3"))
+    table, vector = target_values(pair, "model.embed_tokens.weight"), np.full(48, 3.0, np.float32)
+    table[pair.drafter.mask_token_id] = 0.0
+    if elsewhere:
+        table[5, 0] += 1.0
+    weights = stored(drafter_with(pair, embed_tokens__weight=table, mask_embedding=vector))
+    assert (weights["drafter.mask_embedding"].produce() == vector).all()
+    assert ("drafter.embed_tokens.weight" in weights) is elsewhere
 
 
 OWN_TABLES = ("drafter.mask_embedding", "drafter.embed_tokens.weight")
