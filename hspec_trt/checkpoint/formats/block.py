@@ -30,7 +30,6 @@ SPECULATORS_KEYS: Final = frozenset(
     }
 )
 MASK_VECTOR: Final = "mask_embedding"
-_MASK_PICKLES: Final = (f"{MASK_VECTOR}.pt", f"{MASK_VECTOR}.bin", f"{MASK_VECTOR}.pth")
 _SPECULATORS_IDS: Final = LayerIdRule("aux_hidden_state_layer_ids", "input")
 _ZLAB_IDS: Final = LayerIdRule("dflash_config.target_layer_ids", "output", lowest=1)
 _DEEPSPEC_IDS: Final = LayerIdRule("target_layer_ids", "output", below_last=1)
@@ -157,13 +156,14 @@ def _backbone(
 ) -> BackboneFields:
     check_fusion_width(source, layers)
     rename(source, {f"{MASK_VECTOR}.weight": MASK_VECTOR}, shapes={MASK_VECTOR: (source.target.hidden_size,)})
-    vector = _mask_vector(source)
+    vector = MASK_VECTOR in source.tensors
     vocab_size = transformer.sizes["vocab_size"]
     for layer, (window, inside) in enumerate(zip(transformer.windows, causal, strict=True)):
         if 0 < window < slots.block_size and not inside:
             found = f"draft layer {layer}: window {window} inside a bidirectional block of {slots.block_size}"
             source.fault("D132", found, needed="a window of at least the block")
     source.notes.extend(_layer_table(transformer.windows, causal))
+    source.notes.append(f"mask slots: {f'the vector {MASK_VECTOR}' if vector else 'the embedding of the mask token'}")
     return BackboneFields(
         **transformer.sizes,
         draft_vocab_size=read_draft_vocab(source, draft_vocab, vocab_size),
@@ -185,14 +185,6 @@ def _layer_table(windows: tuple[int, ...], causal: tuple[bool, ...]) -> list[str
         f"{'causal' if inside else 'bidirectional'} inside the block"
         for layer, (window, inside) in enumerate(zip(windows, causal, strict=True))
     ]
-
-
-def _mask_vector(source: DrafterSource) -> bool:
-    pickles = [name for name in _MASK_PICKLES if name in source.files]
-    if pickles:
-        fix = f"Save the tensor as {MASK_VECTOR}.safetensors"
-        source.fault("D123", f"{pickles[0]} is a pickle, which is never loaded", needed="safetensors", fix=fix)
-    return MASK_VECTOR in source.tensors
 
 
 def block_weights(source: DrafterSource, config: DFlashConfig) -> Shapes:

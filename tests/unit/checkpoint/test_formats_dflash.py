@@ -250,10 +250,6 @@ def test_mask_vector_is_used(case: GoldenCase, name: str, shape: tuple[int, ...]
     assert layout.tensors["mask_embedding"].read().tolist() == vector.ravel().tolist()
 
 
-def test_pickled_mask_vector_is_never_loaded(case: GoldenCase) -> None:
-    assert codes(case, dflash.read_speculators, files=("mask_embedding.pt",)) == {"D123"}
-
-
 def test_target_tables_are_taken_where_absent(case: GoldenCase) -> None:
     bare = with_arrays(original(case), embed_tokens__weight=None, lm_head__weight=None)
     layout = read(bare, dflash.read_original)
