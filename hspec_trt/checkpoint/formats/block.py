@@ -13,9 +13,11 @@ from hspec_trt.checkpoint.fields import Fields
 from hspec_trt.checkpoint.formats.envelope import MAX_BLOCK, SlotLayout, read_num_drafts, read_slots, speculative_tokens
 from hspec_trt.checkpoint.formats.layer_ids import LayerIdRule, check_fusion_width, fused_layers
 from hspec_trt.checkpoint.formats.layout import DrafterSource
+from hspec_trt.checkpoint.formats.original import check_original
 from hspec_trt.checkpoint.formats.transformer import CommonSizes, DraftTransformer, read_transformer
 from hspec_trt.checkpoint.formats.vocab import read_draft_vocab, read_mask_token
 from hspec_trt.checkpoint.formats.weights import Shapes, decoder_layer, rename, tables
+from hspec_trt.checkpoint.json_text import JsonValue
 from hspec_trt.config.drafters_block import DFlashConfig
 from hspec_trt.contract import MAX_VOCAB_SIZE
 
@@ -34,7 +36,20 @@ _SPECULATORS_IDS: Final = LayerIdRule("aux_hidden_state_layer_ids", "input")
 _ZLAB_IDS: Final = LayerIdRule("dflash_config.target_layer_ids", "output", lowest=1)
 _DEEPSPEC_IDS: Final = LayerIdRule("target_layer_ids", "output", below_last=1)
 _NESTED: Final = ("dflash_config", "dspark_config")
-_NEUTRAL: Final[dict[str, bool | float]] = {
+_ORIGINAL_KEYS: Final = frozenset(
+    {
+        "block_size",
+        "is_causal",
+        "mask_token_id",
+        "max_anchors",
+        "num_anchors",
+        "num_target_layers",
+        "sample_from_anchor",
+        "target_layer_ids",
+    }
+)
+_NESTED_KEYS: Final = frozenset({"block_size", "causal", "mask_token_id", "swa_window_size", "target_layer_ids"})
+_NEUTRAL: Final[dict[str, JsonValue]] = {
     "attention_sink_bias": False,
     "fc_layernorm": False,
     "logit_scale": 1.0,
@@ -82,19 +97,18 @@ def read_speculators(source: DrafterSource) -> BackboneFields:
     )
 
 
-def read_original(source: DrafterSource, *, from_anchor: bool | None) -> BackboneFields:
+def read_original(
+    source: DrafterSource, *, from_anchor: bool | None, heads: frozenset[str] = frozenset()
+) -> BackboneFields:
     """The backbone of a z-lab or DeepSpec checkpoint; faults are noted in `source`.
 
     Args:
         from_anchor: the slot layout that the format fixes; None where the checkpoint or the user must say.
+        heads: keys of the heads on top, which stand beside the backbone's.
     """
     fields = source.fields
+    check_original(source, _ORIGINAL_KEYS | heads, dict.fromkeys(_NESTED, _NESTED_KEYS | heads), _NEUTRAL)
     nested = next((fields.object(name) for name in _NESTED if fields.has(name)), None)
-    for name, neutral in _NEUTRAL.items():
-        for holder in (fields, nested):
-            value = None if holder is None else holder.values.get(name)
-            if value is not None and (type(value) is not type(neutral) or value != neutral):
-                source.fault("D132", f"{name} {str(value)[:80]} is not supported", needed=str(neutral), name=name)
     transformer = read_transformer(source, fields)
     stated = from_anchor
     if fields.has("sample_from_anchor"):

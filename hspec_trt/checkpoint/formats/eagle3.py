@@ -13,9 +13,11 @@ from hspec_trt.checkpoint.fields import Fields
 from hspec_trt.checkpoint.formats.envelope import check_envelope, read_num_drafts, speculative_tokens
 from hspec_trt.checkpoint.formats.layer_ids import LayerIdRule, check_fusion_width, fused_layers
 from hspec_trt.checkpoint.formats.layout import DrafterLayout, DrafterSource
+from hspec_trt.checkpoint.formats.original import check_original
 from hspec_trt.checkpoint.formats.transformer import CommonSizes, DraftTransformer, read_transformer
 from hspec_trt.checkpoint.formats.vocab import read_draft_vocab
 from hspec_trt.checkpoint.formats.weights import Shapes, decoder_layer, fit, rename, tables
+from hspec_trt.checkpoint.json_text import JsonValue
 from hspec_trt.config.drafters_eagle import NO_MASK_TOKEN, Eagle3Config
 from hspec_trt.contract import MAX_VOCAB_SIZE
 
@@ -30,6 +32,14 @@ KEYS: Final = frozenset(
         "norm_output",
     }
 )
+_ID_KEYS: Final = frozenset({"eagle_aux_hidden_state_layer_ids", "target_layer_ids"})
+_NEUTRAL: Final[dict[str, JsonValue]] = {
+    "next_layer_regular": True,
+    "use_input_layernorm_in_first_layer": True,
+    "use_last_layernorm": True,
+    "use_mtp_layernorm": False,
+}
+"""Options of the original layout that are not built, with the value that asks for nothing."""
 _IDS: Final = LayerIdRule("eagle_aux_hidden_state_layer_ids", "input")
 _DEEPSPEC_IDS: Final = LayerIdRule("target_layer_ids", "output", below_last=1)
 _MAX_ID: Final = 1 << 20
@@ -76,8 +86,13 @@ def read_fields(source: DrafterSource) -> EagleFields:
     return _fields(source, transformer, layers, stated)
 
 
-def read_original_fields(source: DrafterSource) -> EagleFields:
-    """What an original checkpoint states; its residual is the plain fused state. Faults are noted in `source`."""
+def read_original_fields(source: DrafterSource, extra: frozenset[str] = frozenset()) -> EagleFields:
+    """What an original checkpoint states; its residual is the plain fused state. Faults are noted in `source`.
+
+    Args:
+        extra: keys that the drafter has beside EAGLE-3's.
+    """
+    check_original(source, KEYS | _ID_KEYS | {"draft_vocab_size"} | extra, {"eagle_config": _ID_KEYS}, _NEUTRAL)
     rename(source, {"midlayer.": "layers.0.", "model.midlayer.": "layers.0.", "model.": ""})
     fields = source.fields
     transformer = read_transformer(source, fields)

@@ -267,6 +267,27 @@ def test_unknown_keys_are_reported(case: GoldenCase) -> None:
     assert any("hyper_drive" in line for line in warnings)
 
 
+def test_unknown_keys_of_the_original_layouts_are_reported(case: GoldenCase) -> None:
+    """At the top and in the object inside; what every transformers configuration carries is no news."""
+    ids = {"target_layer_ids": [1, 2, 3], "mask_token_id": 255}
+    ordinary = {"_name_or_path": "x", "auto_map": {}, "torch_dtype": "bfloat16", "use_cache": True, "prefix": None}
+    for plain in (original(case, **ordinary), deepspec(case, **ordinary)):
+        layout = read(plain, dflash.read_original, sample_from_anchor=False)
+        assert not any("D002" in line for line in layout.warnings)
+    strange = original(case, hyper_drive=1, dflash_config={**ids, "warp_drive": 2})
+    warnings = read(strange, dflash.read_original).warnings
+    assert "warning[D002] config.json: unknown keys, not used: hyper_drive" in warnings
+    assert "warning[D002] config.json: dflash_config: unknown keys, not used: warp_drive" in warnings
+
+
+@pytest.mark.parametrize(("name", "value"), [("is_neox_style", False), ("use_aux_hidden_state", False)])
+def test_options_that_are_on_by_themselves(case: GoldenCase, name: str, value: bool) -> None:
+    nested = {"target_layer_ids": [1, 2, 3], "mask_token_id": 255, name: value}
+    assert codes(original(case, dflash_config=nested), dflash.read_original) == {"D132"}
+    assert codes(original(case, **{name: value}), dflash.read_original) == {"D132"}
+    assert codes(original(case, **{name: not value, "logit_scale": 1}), dflash.read_original) == set()
+
+
 @pytest.mark.parametrize("name", ["attention_sink_bias", "use_swa", "fc_layernorm"])
 def test_options_that_are_not_built_are_refused(case: GoldenCase, name: str) -> None:
     nested = {"target_layer_ids": [1, 2, 3], "mask_token_id": 255, name: True}

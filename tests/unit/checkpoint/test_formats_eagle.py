@@ -86,6 +86,23 @@ def test_authors_residual_is_plain(chain: GoldenCase) -> None:
     assert layout.config.norm_before_residual is False  # type: ignore[attr-defined]
 
 
+def test_unknown_keys_of_the_authors_layout_are_reported(chain: GoldenCase) -> None:
+    ids = {"eagle_aux_hidden_state_layer_ids": [2, 3, 4], "use_aux_hidden_state": True}
+    plain = authors(chain, eagle_config=ids, norm_before_fc=True)
+    assert not any("D002" in line for line in read(plain, eagle3.read_original, num_drafts=5).warnings)
+    strange = changed(plain, hyper_drive=1, eagle_config={**ids, "warp_drive": 2})
+    warnings = read(strange, eagle3.read_original, num_drafts=5).warnings
+    assert "warning[D002] config.json: unknown keys, not used: hyper_drive" in warnings
+    assert "warning[D002] config.json: eagle_config: unknown keys, not used: warp_drive" in warnings
+
+
+@pytest.mark.parametrize("option", [{"is_neox_style": False}, {"use_aux_hidden_state": False}])
+def test_authors_options_that_are_not_built(chain: GoldenCase, option: dict[str, bool]) -> None:
+    ids = {"eagle_aux_hidden_state_layer_ids": [2, 3, 4]}
+    for flat in (authors(chain, eagle_config=ids, **option), authors(chain, eagle_config={**ids, **option})):
+        assert codes(changed(flat, norm_before_fc=True), eagle3.read_original, num_drafts=5) == {"D132"}
+
+
 def test_residual_rule_is_asked_for(chain: GoldenCase) -> None:
     silent = changed(chain, drop="norm_before_residual")
     assert codes(silent, eagle3.read_speculators) == {"D134"}
@@ -118,6 +135,7 @@ def test_mask_token_under_each_name(parallel: GoldenCase, name: str) -> None:
     flat = with_arrays(flat, mask_hidden=flat.arrays["mask_hidden"].reshape(1, 96))
     layout = read(flat, peagle.read_original, num_drafts=4)
     assert layout.config == read(parallel, peagle.read_speculators).config
+    assert not any("D002" in line for line in layout.warnings)
     assert layout.tensors["mask_hidden"].shape == (1, 1, 96)
 
 
