@@ -82,6 +82,8 @@ def read_speculators(source: DrafterSource) -> BackboneFields:
     block_size = fields.integer("block_size", 2, MAX_BLOCK) if fields.has("block_size") else None
     stated = fields.flag("sample_from_anchor", False) if fields.has("sample_from_anchor") else None
     bidirectional = fields.flag("sliding_window_non_causal", False)
+    if not fields.has("sliding_window_non_causal"):
+        _warn_of_causality(source, transformer.windows)
     if bidirectional and any(transformer.windows):
         source.warnings.append(
             "warning[D131] sliding layers are bidirectional inside the block, as trained; vLLM serves them causal"
@@ -140,12 +142,17 @@ def _original_causality(source: DrafterSource, nested: Fields | None, windows: t
         return (source.fields.flag("is_causal", False),) * len(windows)
     if nested is not None and nested.has("causal"):
         return (nested.flag("causal", False),) * len(windows)
+    _warn_of_causality(source, windows)
+    return tuple(bool(window) for window in windows)
+
+
+def _warn_of_causality(source: DrafterSource, windows: tuple[int, ...]) -> None:
+    """The line for sliding layers of which the checkpoint does not say how they see the block."""
     if any(windows):
         source.warnings.append(
             "warning[D131] the checkpoint does not state causality: sliding layers are causal inside the block, "
             "as vLLM serves them"
         )
-    return tuple(bool(window) for window in windows)
 
 
 def _either(source: DrafterSource, nested: Fields | None, name: str, low: int, high: int) -> int | None:

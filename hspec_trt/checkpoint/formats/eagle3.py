@@ -83,11 +83,11 @@ def read_fields(source: DrafterSource) -> EagleFields:
     transformer = read_transformer(source, fields.object("transformer_layer_config"))
     layers = fused_layers(source, fields.integers("eagle_aux_hidden_state_layer_ids", -_MAX_ID, _MAX_ID), _IDS)
     stated = fields.flag("norm_before_residual", False) if fields.has("norm_before_residual") else None
-    return _fields(source, transformer, layers, stated)
+    return _fields(source, transformer, layers, _residual(source, stated))
 
 
 def read_original_fields(source: DrafterSource, extra: frozenset[str] = frozenset()) -> EagleFields:
-    """What an original checkpoint states; its residual is the plain fused state. Faults are noted in `source`.
+    """What an original checkpoint states. Faults are noted in `source`.
 
     Args:
         extra: keys that the drafter has beside EAGLE-3's.
@@ -102,11 +102,11 @@ def read_original_fields(source: DrafterSource, extra: frozenset[str] = frozense
         layers = fused_layers(source, holder.integers("target_layer_ids", -_MAX_ID, _MAX_ID), _DEEPSPEC_IDS)
     else:
         layers = fused_layers(source, holder.integers("eagle_aux_hidden_state_layer_ids", -_MAX_ID, _MAX_ID), _IDS)
-    return _fields(source, transformer, layers, fields.flag("norm_before_residual", False))
+    return _fields(source, transformer, layers, _residual(source, _authors_residual(source)))
 
 
 def _fields(
-    source: DrafterSource, transformer: DraftTransformer, layers: tuple[int, ...], residual: bool | None
+    source: DrafterSource, transformer: DraftTransformer, layers: tuple[int, ...], residual: bool
 ) -> EagleFields:
     fields = source.fields
     check_fusion_width(source, layers)
@@ -122,7 +122,7 @@ def _fields(
         qk_norm=transformer.model_type == "qwen3",
         attention_bias=transformer.attention_bias,
         mlp_bias=transformer.mlp_bias,
-        norm_before_residual=_residual(source, residual),
+        norm_before_residual=residual,
         norm_before_fc=before_fc,
         fc_norm=per_state,
         norm_output=fields.flag("norm_output", False),
@@ -132,6 +132,17 @@ def _fields(
 
 def _stated_vocab(fields: Fields) -> int | None:
     return fields.integer("draft_vocab_size", 1, MAX_VOCAB_SIZE) if fields.has("draft_vocab_size") else None
+
+
+def _authors_residual(source: DrafterSource) -> bool:
+    """As stated; else the plain fused state of the authors' code, with a warning: others keep the layout too."""
+    stated = source.fields.has("norm_before_residual")
+    if not stated and source.options.norm_before_residual is None:
+        source.warnings.append(
+            "warning[D134] norm_before_residual is not stated: the residual is the plain fused state, as in the "
+            "authors' code; else pass --norm-before-residual"
+        )
+    return source.fields.flag("norm_before_residual", False)
 
 
 def _residual(source: DrafterSource, stated: bool | None) -> bool:
@@ -178,6 +189,9 @@ def eagle_weights(source: DrafterSource, config: Eagle3Config) -> Shapes:
 def _assemble(source: DrafterSource, fields: EagleFields) -> DrafterLayout:
     check_foreign(source, KIND)
     drafts = read_num_drafts(source, None, speculative_tokens(source))
+    place = "after" if fields["norm_output"] else "before"
+    unstated = "" if source.fields.has("norm_output") else " (norm_output is not stated)"
+    source.notes.append(f"serial passes: the state fed back is taken {place} the final norm{unstated}")
     source.fields.faults.raise_any()
     config = Eagle3Config(kind=KIND, **fields, block_size=1, num_drafts=drafts, mask_token_id=NO_MASK_TOKEN)
     tensors = fit(source, config, eagle_weights(source, config))

@@ -207,6 +207,10 @@ def test_causality(case: GoldenCase) -> None:
     nested = {"target_layer_ids": [1, 2, 3], "mask_token_id": 255, "causal": False}
     assert causal(original(case, dflash_config=nested)) == (False, False, False)
     assert causal(original(case, layer_types=["full_attention"] * 2 + ["sliding_attention"])) == (False, False, True)
+    silent = read(changed(case, drop="sliding_window_non_causal"), dflash.read_speculators)
+    assert silent.config.causal == (True, True, True)  # type: ignore[attr-defined]
+    assert any("D131" in line and "does not state causality" in line for line in silent.warnings)
+    assert not any("D131" in line for line in read(case, dflash.read_speculators).warnings)
     both = changed(case, sliding_window_non_causal=True)
     assert causal(both, dflash.read_speculators) == (False, False, False)
     assert any("D131" in line for line in read(both, dflash.read_speculators).warnings)

@@ -82,8 +82,23 @@ def test_authors_ids_in_either_place(chain: GoldenCase) -> None:
 
 
 def test_authors_residual_is_plain(chain: GoldenCase) -> None:
-    layout = read(authors(chain, norm_before_fc=True), eagle3.read_original, layer_ids=(2, 3, 4), num_drafts=5)
+    """Where nothing else is stated, and then with a warning, since tools that keep the layout may differ."""
+    silent, answers = authors(chain, norm_before_fc=True), {"layer_ids": (2, 3, 4), "num_drafts": 5}
+    layout = read(silent, eagle3.read_original, **answers)
     assert layout.config.norm_before_residual is False  # type: ignore[attr-defined]
+    assert any("D134" in line for line in layout.warnings)
+    asked = read(silent, eagle3.read_original, norm_before_residual=True, **answers)
+    stated = read(changed(silent, norm_before_residual=True), eagle3.read_original, **answers)
+    for layout in (asked, stated):
+        assert layout.config.norm_before_residual is True  # type: ignore[attr-defined]
+        assert not any("D134" in line for line in layout.warnings)
+
+
+def test_fed_back_state_is_printed(chain: GoldenCase) -> None:
+    line = "serial passes: the state fed back is taken"
+    assert f"{line} after the final norm" in read(chain, eagle3.read_speculators).notes
+    silent = read(changed(chain, drop="norm_output"), eagle3.read_speculators)
+    assert f"{line} before the final norm (norm_output is not stated)" in silent.notes
 
 
 def test_unknown_keys_of_the_authors_layout_are_reported(chain: GoldenCase) -> None:
