@@ -119,9 +119,9 @@ def read_original(
         source,
         transformer,
         _original_layers(source, nested),
-        read_slots(source, _either(source, nested, "block_size", 2, MAX_BLOCK), stated),
+        read_slots(source, _either(source, nested, "block_size", (2, MAX_BLOCK), twice="D124"), stated),
         causal=_original_causality(source, nested, transformer.windows),
-        mask=_either(source, nested, "mask_token_id", -_MAX_ID, MAX_VOCAB_SIZE),
+        mask=_either(source, nested, "mask_token_id", (-_MAX_ID, MAX_VOCAB_SIZE), twice="D122"),
         draft_vocab=None,
     )
 
@@ -155,13 +155,17 @@ def _warn_of_causality(source: DrafterSource, windows: tuple[int, ...]) -> None:
         )
 
 
-def _either(source: DrafterSource, nested: Fields | None, name: str, low: int, high: int) -> int | None:
-    """A number at the top level or in the nested object; None where it is in neither."""
-    found = [part.integer(name, low, high) for part in (source.fields, nested) if part is not None and part.has(name)]
+def _either(
+    source: DrafterSource, nested: Fields | None, name: str, bounds: tuple[int, int], *, twice: str
+) -> int | None:
+    """A number at the top level or in the nested object; None where it is in neither.
+
+    Args:
+        twice: code of the fault where the two differ.
+    """
+    found = [part.integer(name, *bounds) for part in (source.fields, nested) if part is not None and part.has(name)]
     if len(set(found)) > 1:
-        source.fault(
-            "D124", f"{name} is {found[0]}, but {found[1]} in the nested object", needed="one value", name=name
-        )
+        source.fault(twice, f"{name} is {found[0]}, but {found[1]} in the nested object", needed="one value", name=name)
     return found[0] if found else None
 
 

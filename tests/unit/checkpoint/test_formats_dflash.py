@@ -227,6 +227,13 @@ def test_num_drafts_up_to_what_was_trained(case: GoldenCase) -> None:
     assert codes(case, dflash.read_speculators, num_drafts=0) == {"D126"}
 
 
+@pytest.mark.parametrize(("name", "code"), [("block_size", "D124"), ("mask_token_id", "D122")])
+def test_two_values_of_one_key(case: GoldenCase, name: str, code: str) -> None:
+    nested = {"target_layer_ids": [1, 2, 3], "mask_token_id": 255, "block_size": 8}
+    assert codes(original(case, dflash_config=nested), dflash.read_original) == set()
+    assert codes(original(case, dflash_config=nested, **{name: 4}), dflash.read_original) == {code}
+
+
 def test_mask_token_option_wins(case: GoldenCase) -> None:
     assert read(case, dflash.read_speculators, mask_token_id=7).config.mask_token_id == 7
 
