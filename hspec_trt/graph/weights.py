@@ -27,7 +27,8 @@ KEPT_FLOAT32 = (".ssm.A_log", ".ssm.D", ".ssm.dt_bias", ".ssm.norm.weight")
 """Used in float32 arithmetic only (state decay, step size, gated norm): stored so in every engine."""
 FLOAT32_IN_FLOAT16 = ("drafter.fc.weight",)
 """float16 overflows on the outlier channels of the target's hidden states."""
-MASK_VECTOR = "mask_embedding"
+MASK_ROW = "drafter.mask_row"
+"""Row of the mask token in a drafter's table that is the target's but for this row; not a checkpoint's tensor."""
 CONFIDENCE_HEAD = "confidence_head."
 NOT_SERVED = ("d2t", "t2d", "embed_tokens.weight", "lm_head.weight")
 """Drafter tensors that are not copied as they are: folded into the token ids, or shared."""
@@ -131,22 +132,17 @@ class _Shared:
     dtype: DType
 
     def embedding(self) -> list[EngineWeight]:
-        """Nothing, the mask token's row, or a table of the drafter's own.
-
-        Where the checkpoint brings a vector for the mask slots, nobody reads the mask token's row, so it may differ.
-        """
+        """Nothing, the mask token's row, or a table of the drafter's own."""
         own = self.drafter_tensors.get("embed_tokens.weight")
         if own is None:
             return []
+        differing = list(self._differing_rows(own, self.target_tensors["model.embed_tokens.weight"]))
         mask = self.drafter.mask_token_id
-        unread = mask if MASK_VECTOR in self.drafter_tensors else None
-        rows = self._differing_rows(own, self.target_tensors["model.embed_tokens.weight"])
-        differing = [row for row in rows if row != unread]
         if not differing:
             return []
         if differing == [mask]:
             shape = own.shape[1:]
-            return [EngineWeight(f"drafter.{MASK_VECTOR}", self.dtype, shape, lambda: own.read_row(mask))]
+            return [EngineWeight(MASK_ROW, self.dtype, shape, lambda: own.read_row(mask))]
         return [_as_stored("drafter.embed_tokens.weight", own, self.dtype)]
 
     def head(self) -> list[EngineWeight]:
