@@ -22,6 +22,8 @@ from hspec_trt.config.drafters_eagle import NO_MASK_TOKEN, Eagle3Config
 from hspec_trt.contract import MAX_VOCAB_SIZE
 
 KIND: Final = "eagle3"
+MARKS: Final = ("midlayer.", "model.midlayer.")
+"""Prefixes of the first layer's tensors in the authors' layout."""
 KEYS: Final = frozenset(
     {
         "eagle_aux_hidden_state_layer_ids",
@@ -93,7 +95,7 @@ def read_original_fields(source: DrafterSource, extra: frozenset[str] = frozense
         extra: keys that the drafter has beside EAGLE-3's.
     """
     check_original(source, KEYS | _ID_KEYS | {"draft_vocab_size"} | extra, {"eagle_config": _ID_KEYS}, _NEUTRAL)
-    rename(source, {"midlayer.": "layers.0.", "model.midlayer.": "layers.0.", "model.": ""})
+    rename(source, dict.fromkeys(MARKS, "layers.0.") | {"model.": ""})
     fields = source.fields
     transformer = read_transformer(source, fields)
     nested = fields.object("eagle_config") if fields.has("eagle_config") else None

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hspec_trt.checkpoint.formats import eagle3, peagle
+from hspec_trt.checkpoint.formats import eagle3, find_reader, peagle
+from hspec_trt.checkpoint.formats.layout import DrafterLayout, DrafterSource
 from hspec_trt.config.drafters_eagle import NO_MASK_TOKEN, Eagle3Config, PEagleConfig
 from tests.support.golden_drafters import GoldenCase, load_case
 from tests.unit.checkpoint.drafter_formats import changed, codes, message, read, with_arrays
@@ -79,6 +80,19 @@ def test_authors_ids_in_either_place(chain: GoldenCase) -> None:
     assert read(nested, eagle3.read_original, num_drafts=5).config.fused_layers == (2, 3, 4)
     deepspec = authors(chain, target_layer_ids=[1, 2, 3], norm_before_fc=True)
     assert read(deepspec, eagle3.read_original, num_drafts=5).config.fused_layers == (2, 3, 4)
+
+
+@pytest.mark.parametrize("prefix", ["", "model."])
+def test_authors_layout_is_recognised_by_its_tensors(chain: GoldenCase, prefix: str) -> None:
+    flat = authors(chain, norm_before_residual=True, norm_before_fc=True, norm_output=True)
+    flat = replace(flat, arrays={prefix + name: array for name, array in flat.arrays.items()})
+
+    def found(source: DrafterSource) -> DrafterLayout:
+        return find_reader(source)(source)
+
+    layout = read(flat, found, layer_ids=(2, 3, 4), num_drafts=5)
+    assert layout.config == read(chain, eagle3.read_speculators).config
+    assert set(layout.tensors) == set(chain.arrays)
 
 
 def test_authors_residual_is_plain(chain: GoldenCase) -> None:
