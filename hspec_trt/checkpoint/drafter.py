@@ -24,6 +24,7 @@ from hspec_trt.checkpoint.formats.layout import DrafterLayout, DrafterSource
 from hspec_trt.checkpoint.formats.weights import INTEGER_TENSORS
 from hspec_trt.checkpoint.hf_target import MAX_CONFIG_BYTES
 from hspec_trt.checkpoint.json_text import parse_object
+from hspec_trt.checkpoint.mask_file import check_mask_files, open_mask_file
 from hspec_trt.checkpoint.shards import open_weights
 from hspec_trt.checkpoint.target_checkpoint import TargetCheckpoint
 from hspec_trt.checkpoint.tensors import TensorSource
@@ -36,7 +37,6 @@ from hspec_trt.errors import DrafterError, Faults
 CONFIG: Final = "config.json"
 DEAD_ROW_NORM: Final = 1e-4
 _PICKLES: Final = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
-_SIDECAR: Final = "mask_embedding"
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,11 @@ def load_drafter(
                 check_same_tokens(target.text_files[TOKENIZER], text_files[TOKENIZER])
     names = tuple(folder.names())
     tensors = open_weights(folder, allow_trailing=allow_trailing)
-    source = DrafterSource(fields, tensors, target.config, options or DrafterOptions(), names)
-    warnings = _sidecars(source, faults)
+    check_mask_files(names, faults)
+    with faults.collect():
+        tensors |= open_mask_file(folder, tensors, allow_trailing=allow_trailing)
+    source = DrafterSource(fields, tensors, target.config, options or DrafterOptions())
+    warnings = _stray_pickles(names)
     layout = None
     with faults.collect():
         layout = find_reader(source)(source)
@@ -113,16 +116,9 @@ def position_warning(config: DrafterConfig, max_seq_len: int) -> str | None:
     )
 
 
-def _sidecars(source: DrafterSource, faults: Faults) -> tuple[str, ...]:
-    """Warnings of files that stay unread; a mask embedding beside the weights is a fault, since it would be missed."""
-    warnings = []
-    for name in source.files:
-        if name.startswith(_SIDECAR):
-            fix = "Write the row into embed_tokens.weight at mask_token_id, as safetensors; pickles are never loaded"
-            faults.add(DrafterError("D123", f"a sidecar {name}", needed="the row in embed_tokens.weight", fix=fix))
-        elif name.endswith(_PICKLES):
-            warnings.append(f"warning[D128] {name} is a pickle and stays unread")
-    return tuple(warnings)
+def _stray_pickles(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Warnings of files that stay unread."""
+    return tuple(f"warning[D128] {name} is a pickle and stays unread" for name in names if name.endswith(_PICKLES))
 
 
 def _dead_mask_row(layout: DrafterLayout, target: TargetCheckpoint) -> tuple[str, ...]:

@@ -84,8 +84,17 @@ def _external(tensor: StoredTensor, rows: int) -> ir.ExternalTensor:
 
 
 def rms_norm(s: Scope, x: ir.Value, weight: str, eps: float) -> ir.Value:
-    """Root mean square norm over the last axis, in float32, times the weight."""
-    return s.builder.op("RMSNormalization", x, s.weight(weight), axis=-1, epsilon=eps, stash_type=FLOAT32.onnx)
+    """Root mean square norm over the last axis, in float32, times the weight; `x` and the weight are of one type."""
+    return _rms_norm(s, x, s.weight(weight), eps)
+
+
+def rms_norm_float32(s: Scope, x: ir.Value, weight: str, eps: float) -> ir.Value:
+    """`rms_norm` of a float32 `x` in an engine of any type; only the result is in the engine's type."""
+    return s.cast(_rms_norm(s, x, s.cast(s.weight(weight), FLOAT32), eps), s.dtype)
+
+
+def _rms_norm(s: Scope, x: ir.Value, weight: ir.Value, eps: float) -> ir.Value:
+    return s.builder.op("RMSNormalization", x, weight, axis=-1, epsilon=eps, stash_type=FLOAT32.onnx)
 
 
 def linear(s: Scope, x: ir.Value, prefix: str) -> ir.Value:

@@ -27,6 +27,8 @@ KEPT_FLOAT32 = (".ssm.A_log", ".ssm.D", ".ssm.dt_bias", ".ssm.norm.weight")
 """Used in float32 arithmetic only (state decay, step size, gated norm): stored so in every engine."""
 FLOAT32_IN_FLOAT16 = ("drafter.fc.weight",)
 """float16 overflows on the outlier channels of the target's hidden states."""
+MASK_ROW = "drafter.mask_row"
+"""Row of the mask token in a drafter's table that is the target's but for this row; not a checkpoint's tensor."""
 CONFIDENCE_HEAD = "confidence_head."
 NOT_SERVED = ("d2t", "t2d", "embed_tokens.weight", "lm_head.weight")
 """Drafter tensors that are not copied as they are: folded into the token ids, or shared."""
@@ -140,7 +142,7 @@ class _Shared:
             return []
         if differing == [mask]:
             shape = own.shape[1:]
-            return [EngineWeight("drafter.mask_embedding", self.dtype, shape, lambda: own.read_row(mask))]
+            return [EngineWeight(MASK_ROW, self.dtype, shape, lambda: own.read_row(mask))]
         return [_as_stored("drafter.embed_tokens.weight", own, self.dtype)]
 
     def head(self) -> list[EngineWeight]:

@@ -122,15 +122,14 @@ class Engine:
         self.session = ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
         self.pair, self.build = pair, build
         self.num_drafts = drafts_per_step(pair.drafter, build)
+        paged = dtypes.BY_NAME[build.dtype].numpy
         shape = (num_pages, 2, pair.target.num_kv_heads, build.page_size, pair.target.head_dim)
-        self.pages = [
-            ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32)) for _ in range(pair.target.num_layers)
-        ]
+        self.pages = [ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, paged)) for _ in range(pair.target.num_layers)]
         self.bound = [(kv_pages(layer), kv_pages_out(layer)) for layer in range(pair.target.num_layers)]
         if pair.drafter is not None:
             shape = (num_pages, 2, pair.drafter.num_kv_heads, build.page_size, pair.drafter.head_dim)
             for layer in range(pair.drafter.num_cache_layers):
-                self.pages.append(ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32)))
+                self.pages.append(ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, paged)))
                 self.bound.append((kv_pages(layer, drafter=True), kv_pages_out(layer, drafter=True)))
         self.accepted = {value.name for value in self.session.get_inputs()}
         self.outputs = [output.name for output in self.session.get_outputs()]

@@ -17,6 +17,7 @@ GOLDEN_ABSOLUTE = 2e-4
 
 # Relative to the largest magnitude of the reference: one layer's worth of rounding.
 RELATIVE = {FLOAT32: 1e-5, FLOAT16: 1e-2, BFLOAT16: 4e-2}
+LARGEST_FLOAT16 = 65504.0
 ROUNDING_STEP = {FLOAT32: 2.0**-23, FLOAT16: 2.0**-10, BFLOAT16: 2.0**-7}
 
 

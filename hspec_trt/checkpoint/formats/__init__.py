@@ -42,7 +42,7 @@ FORMATS: Final = (
     ),
     DrafterFormat("dflash", "dflash", dflash.read_speculators, dflash.read_original, ("dflash_config",)),
     DrafterFormat("peagle", "peagle", peagle.read_speculators, peagle.read_original, tensors=("mask_hidden",)),
-    DrafterFormat("eagle3", "eagle3", eagle3.read_speculators, eagle3.read_original, ("eagle_config",), ("midlayer.",)),
+    DrafterFormat("eagle3", "eagle3", eagle3.read_speculators, eagle3.read_original, ("eagle_config",), eagle3.MARKS),
 )
 KINDS: Final = tuple(row.kind for row in FORMATS)
 

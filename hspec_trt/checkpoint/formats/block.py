@@ -13,9 +13,11 @@ from hspec_trt.checkpoint.fields import Fields
 from hspec_trt.checkpoint.formats.envelope import MAX_BLOCK, SlotLayout, read_num_drafts, read_slots, speculative_tokens
 from hspec_trt.checkpoint.formats.layer_ids import LayerIdRule, check_fusion_width, fused_layers
 from hspec_trt.checkpoint.formats.layout import DrafterSource
+from hspec_trt.checkpoint.formats.original import check_original
 from hspec_trt.checkpoint.formats.transformer import CommonSizes, DraftTransformer, read_transformer
 from hspec_trt.checkpoint.formats.vocab import read_draft_vocab, read_mask_token
 from hspec_trt.checkpoint.formats.weights import Shapes, decoder_layer, rename, tables
+from hspec_trt.checkpoint.json_text import JsonValue
 from hspec_trt.config.drafters_block import DFlashConfig
 from hspec_trt.contract import MAX_VOCAB_SIZE
 
@@ -30,12 +32,24 @@ SPECULATORS_KEYS: Final = frozenset(
     }
 )
 MASK_VECTOR: Final = "mask_embedding"
-_MASK_PICKLES: Final = (f"{MASK_VECTOR}.pt", f"{MASK_VECTOR}.bin", f"{MASK_VECTOR}.pth")
 _SPECULATORS_IDS: Final = LayerIdRule("aux_hidden_state_layer_ids", "input")
 _ZLAB_IDS: Final = LayerIdRule("dflash_config.target_layer_ids", "output", lowest=1)
 _DEEPSPEC_IDS: Final = LayerIdRule("target_layer_ids", "output", below_last=1)
 _NESTED: Final = ("dflash_config", "dspark_config")
-_NEUTRAL: Final[dict[str, bool | float]] = {
+_ORIGINAL_KEYS: Final = frozenset(
+    {
+        "block_size",
+        "is_causal",
+        "mask_token_id",
+        "max_anchors",
+        "num_anchors",
+        "num_target_layers",
+        "sample_from_anchor",
+        "target_layer_ids",
+    }
+)
+_NESTED_KEYS: Final = frozenset({"block_size", "causal", "mask_token_id", "swa_window_size", "target_layer_ids"})
+_NEUTRAL: Final[dict[str, JsonValue]] = {
     "attention_sink_bias": False,
     "fc_layernorm": False,
     "logit_scale": 1.0,
@@ -68,6 +82,8 @@ def read_speculators(source: DrafterSource) -> BackboneFields:
     block_size = fields.integer("block_size", 2, MAX_BLOCK) if fields.has("block_size") else None
     stated = fields.flag("sample_from_anchor", False) if fields.has("sample_from_anchor") else None
     bidirectional = fields.flag("sliding_window_non_causal", False)
+    if not fields.has("sliding_window_non_causal"):
+        _warn_of_causality(source, transformer.windows)
     if bidirectional and any(transformer.windows):
         source.warnings.append(
             "warning[D131] sliding layers are bidirectional inside the block, as trained; vLLM serves them causal"
@@ -83,19 +99,18 @@ def read_speculators(source: DrafterSource) -> BackboneFields:
     )
 
 
-def read_original(source: DrafterSource, *, from_anchor: bool | None) -> BackboneFields:
+def read_original(
+    source: DrafterSource, *, from_anchor: bool | None, heads: frozenset[str] = frozenset()
+) -> BackboneFields:
     """The backbone of a z-lab or DeepSpec checkpoint; faults are noted in `source`.
 
     Args:
         from_anchor: the slot layout that the format fixes; None where the checkpoint or the user must say.
+        heads: keys of the heads on top, which stand beside the backbone's.
     """
     fields = source.fields
+    check_original(source, _ORIGINAL_KEYS | heads, dict.fromkeys(_NESTED, _NESTED_KEYS | heads), _NEUTRAL)
     nested = next((fields.object(name) for name in _NESTED if fields.has(name)), None)
-    for name, neutral in _NEUTRAL.items():
-        for holder in (fields, nested):
-            value = None if holder is None else holder.values.get(name)
-            if value is not None and (type(value) is not type(neutral) or value != neutral):
-                source.fault("D132", f"{name} {str(value)[:80]} is not supported", needed=str(neutral), name=name)
     transformer = read_transformer(source, fields)
     stated = from_anchor
     if fields.has("sample_from_anchor"):
@@ -104,9 +119,9 @@ def read_original(source: DrafterSource, *, from_anchor: bool | None) -> Backbon
         source,
         transformer,
         _original_layers(source, nested),
-        read_slots(source, _either(source, nested, "block_size", 2, MAX_BLOCK), stated),
+        read_slots(source, _either(source, nested, "block_size", (2, MAX_BLOCK), twice="D124"), stated),
         causal=_original_causality(source, nested, transformer.windows),
-        mask=_either(source, nested, "mask_token_id", -_MAX_ID, MAX_VOCAB_SIZE),
+        mask=_either(source, nested, "mask_token_id", (-_MAX_ID, MAX_VOCAB_SIZE), twice="D122"),
         draft_vocab=None,
     )
 
@@ -127,21 +142,30 @@ def _original_causality(source: DrafterSource, nested: Fields | None, windows: t
         return (source.fields.flag("is_causal", False),) * len(windows)
     if nested is not None and nested.has("causal"):
         return (nested.flag("causal", False),) * len(windows)
+    _warn_of_causality(source, windows)
+    return tuple(bool(window) for window in windows)
+
+
+def _warn_of_causality(source: DrafterSource, windows: tuple[int, ...]) -> None:
+    """The line for sliding layers of which the checkpoint does not say how they see the block."""
     if any(windows):
         source.warnings.append(
             "warning[D131] the checkpoint does not state causality: sliding layers are causal inside the block, "
             "as vLLM serves them"
         )
-    return tuple(bool(window) for window in windows)
 
 
-def _either(source: DrafterSource, nested: Fields | None, name: str, low: int, high: int) -> int | None:
-    """A number at the top level or in the nested object; None where it is in neither."""
-    found = [part.integer(name, low, high) for part in (source.fields, nested) if part is not None and part.has(name)]
+def _either(
+    source: DrafterSource, nested: Fields | None, name: str, bounds: tuple[int, int], *, twice: str
+) -> int | None:
+    """A number at the top level or in the nested object; None where it is in neither.
+
+    Args:
+        twice: code of the fault where the two differ.
+    """
+    found = [part.integer(name, *bounds) for part in (source.fields, nested) if part is not None and part.has(name)]
     if len(set(found)) > 1:
-        source.fault(
-            "D124", f"{name} is {found[0]}, but {found[1]} in the nested object", needed="one value", name=name
-        )
+        source.fault(twice, f"{name} is {found[0]}, but {found[1]} in the nested object", needed="one value", name=name)
     return found[0] if found else None
 
 
@@ -157,13 +181,14 @@ def _backbone(
 ) -> BackboneFields:
     check_fusion_width(source, layers)
     rename(source, {f"{MASK_VECTOR}.weight": MASK_VECTOR}, shapes={MASK_VECTOR: (source.target.hidden_size,)})
-    vector = _mask_vector(source)
+    vector = MASK_VECTOR in source.tensors
     vocab_size = transformer.sizes["vocab_size"]
     for layer, (window, inside) in enumerate(zip(transformer.windows, causal, strict=True)):
         if 0 < window < slots.block_size and not inside:
             found = f"draft layer {layer}: window {window} inside a bidirectional block of {slots.block_size}"
             source.fault("D132", found, needed="a window of at least the block")
     source.notes.extend(_layer_table(transformer.windows, causal))
+    source.notes.append(f"mask slots: {f'the vector {MASK_VECTOR}' if vector else 'the embedding of the mask token'}")
     return BackboneFields(
         **transformer.sizes,
         draft_vocab_size=read_draft_vocab(source, draft_vocab, vocab_size),
@@ -185,14 +210,6 @@ def _layer_table(windows: tuple[int, ...], causal: tuple[bool, ...]) -> list[str
         f"{'causal' if inside else 'bidirectional'} inside the block"
         for layer, (window, inside) in enumerate(zip(windows, causal, strict=True))
     ]
-
-
-def _mask_vector(source: DrafterSource) -> bool:
-    pickles = [name for name in _MASK_PICKLES if name in source.files]
-    if pickles:
-        fix = f"Save the tensor as {MASK_VECTOR}.safetensors"
-        source.fault("D123", f"{pickles[0]} is a pickle, which is never loaded", needed="safetensors", fix=fix)
-    return MASK_VECTOR in source.tensors
 
 
 def block_weights(source: DrafterSource, config: DFlashConfig) -> Shapes:

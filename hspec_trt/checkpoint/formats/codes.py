@@ -27,7 +27,7 @@ CODES: Final[dict[str, str]] = {
     "D120": "the checkpoint does not say which token fills the mask slots",
     "D121": "the mask token is suspicious: a dead embedding row, or an end token",
     "D122": "the mask token has no embedding row, or is given twice",
-    "D123": "the mask vector lies in a file of its own, or is stored as pickle",
+    "D123": "the mask vector lies in a file that is not read, or not only there",
     "D124": "the block size is missing or given twice",
     "D125": "the slot layout is not stated, or contradicts the number of drafts",
     "D126": "more drafts than the drafter was trained for",

@@ -51,7 +51,7 @@ def read_original(source: DrafterSource) -> DrafterLayout:
         DrafterError, CheckpointError: as `read_speculators`.
     """
     nested = source.fields.object("dspark_config") if source.fields.has("dspark_config") else source.fields
-    return _assemble(source, block.read_original(source, from_anchor=True), _heads(source, nested))
+    return _assemble(source, block.read_original(source, from_anchor=True, heads=_KEYS), _heads(source, nested))
 
 
 def _heads(source: DrafterSource, fields: Fields) -> _Heads:

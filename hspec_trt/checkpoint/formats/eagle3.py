@@ -13,13 +13,17 @@ from hspec_trt.checkpoint.fields import Fields
 from hspec_trt.checkpoint.formats.envelope import check_envelope, read_num_drafts, speculative_tokens
 from hspec_trt.checkpoint.formats.layer_ids import LayerIdRule, check_fusion_width, fused_layers
 from hspec_trt.checkpoint.formats.layout import DrafterLayout, DrafterSource
+from hspec_trt.checkpoint.formats.original import check_original
 from hspec_trt.checkpoint.formats.transformer import CommonSizes, DraftTransformer, read_transformer
 from hspec_trt.checkpoint.formats.vocab import read_draft_vocab
 from hspec_trt.checkpoint.formats.weights import Shapes, decoder_layer, fit, rename, tables
+from hspec_trt.checkpoint.json_text import JsonValue
 from hspec_trt.config.drafters_eagle import NO_MASK_TOKEN, Eagle3Config
 from hspec_trt.contract import MAX_VOCAB_SIZE
 
 KIND: Final = "eagle3"
+MARKS: Final = ("midlayer.", "model.midlayer.")
+"""Prefixes of the first layer's tensors in the authors' layout."""
 KEYS: Final = frozenset(
     {
         "eagle_aux_hidden_state_layer_ids",
@@ -30,6 +34,14 @@ KEYS: Final = frozenset(
         "norm_output",
     }
 )
+_ID_KEYS: Final = frozenset({"eagle_aux_hidden_state_layer_ids", "target_layer_ids"})
+_NEUTRAL: Final[dict[str, JsonValue]] = {
+    "next_layer_regular": True,
+    "use_input_layernorm_in_first_layer": True,
+    "use_last_layernorm": True,
+    "use_mtp_layernorm": False,
+}
+"""Options of the original layout that are not built, with the value that asks for nothing."""
 _IDS: Final = LayerIdRule("eagle_aux_hidden_state_layer_ids", "input")
 _DEEPSPEC_IDS: Final = LayerIdRule("target_layer_ids", "output", below_last=1)
 _MAX_ID: Final = 1 << 20
@@ -73,12 +85,17 @@ def read_fields(source: DrafterSource) -> EagleFields:
     transformer = read_transformer(source, fields.object("transformer_layer_config"))
     layers = fused_layers(source, fields.integers("eagle_aux_hidden_state_layer_ids", -_MAX_ID, _MAX_ID), _IDS)
     stated = fields.flag("norm_before_residual", False) if fields.has("norm_before_residual") else None
-    return _fields(source, transformer, layers, stated)
+    return _fields(source, transformer, layers, _residual(source, stated))
 
 
-def read_original_fields(source: DrafterSource) -> EagleFields:
-    """What an original checkpoint states; its residual is the plain fused state. Faults are noted in `source`."""
-    rename(source, {"midlayer.": "layers.0.", "model.midlayer.": "layers.0.", "model.": ""})
+def read_original_fields(source: DrafterSource, extra: frozenset[str] = frozenset()) -> EagleFields:
+    """What an original checkpoint states. Faults are noted in `source`.
+
+    Args:
+        extra: keys that the drafter has beside EAGLE-3's.
+    """
+    check_original(source, KEYS | _ID_KEYS | {"draft_vocab_size"} | extra, {"eagle_config": _ID_KEYS}, _NEUTRAL)
+    rename(source, dict.fromkeys(MARKS, "layers.0.") | {"model.": ""})
     fields = source.fields
     transformer = read_transformer(source, fields)
     nested = fields.object("eagle_config") if fields.has("eagle_config") else None
@@ -87,11 +104,11 @@ def read_original_fields(source: DrafterSource) -> EagleFields:
         layers = fused_layers(source, holder.integers("target_layer_ids", -_MAX_ID, _MAX_ID), _DEEPSPEC_IDS)
     else:
         layers = fused_layers(source, holder.integers("eagle_aux_hidden_state_layer_ids", -_MAX_ID, _MAX_ID), _IDS)
-    return _fields(source, transformer, layers, fields.flag("norm_before_residual", False))
+    return _fields(source, transformer, layers, _residual(source, _authors_residual(source)))
 
 
 def _fields(
-    source: DrafterSource, transformer: DraftTransformer, layers: tuple[int, ...], residual: bool | None
+    source: DrafterSource, transformer: DraftTransformer, layers: tuple[int, ...], residual: bool
 ) -> EagleFields:
     fields = source.fields
     check_fusion_width(source, layers)
@@ -107,7 +124,7 @@ def _fields(
         qk_norm=transformer.model_type == "qwen3",
         attention_bias=transformer.attention_bias,
         mlp_bias=transformer.mlp_bias,
-        norm_before_residual=_residual(source, residual),
+        norm_before_residual=residual,
         norm_before_fc=before_fc,
         fc_norm=per_state,
         norm_output=fields.flag("norm_output", False),
@@ -117,6 +134,17 @@ def _fields(
 
 def _stated_vocab(fields: Fields) -> int | None:
     return fields.integer("draft_vocab_size", 1, MAX_VOCAB_SIZE) if fields.has("draft_vocab_size") else None
+
+
+def _authors_residual(source: DrafterSource) -> bool:
+    """As stated; else the plain fused state of the authors' code, with a warning: others keep the layout too."""
+    stated = source.fields.has("norm_before_residual")
+    if not stated and source.options.norm_before_residual is None:
+        source.warnings.append(
+            "warning[D134] norm_before_residual is not stated: the residual is the plain fused state, as in the "
+            "authors' code; else pass --norm-before-residual"
+        )
+    return source.fields.flag("norm_before_residual", False)
 
 
 def _residual(source: DrafterSource, stated: bool | None) -> bool:
@@ -163,6 +191,9 @@ def eagle_weights(source: DrafterSource, config: Eagle3Config) -> Shapes:
 def _assemble(source: DrafterSource, fields: EagleFields) -> DrafterLayout:
     check_foreign(source, KIND)
     drafts = read_num_drafts(source, None, speculative_tokens(source))
+    place = "after" if fields["norm_output"] else "before"
+    unstated = "" if source.fields.has("norm_output") else " (norm_output is not stated)"
+    source.notes.append(f"serial passes: the state fed back is taken {place} the final norm{unstated}")
     source.fields.faults.raise_any()
     config = Eagle3Config(kind=KIND, **fields, block_size=1, num_drafts=drafts, mask_token_id=NO_MASK_TOKEN)
     tensors = fit(source, config, eagle_weights(source, config))

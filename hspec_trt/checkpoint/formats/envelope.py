@@ -6,14 +6,16 @@ Owns ``speculators_config`` and the link between block size, slot layout and num
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Final
 
 from hspec_trt.checkpoint.fields import Fields
 from hspec_trt.checkpoint.formats.layout import DrafterSource
+from hspec_trt.checkpoint.shown import printable
 
 MAX_BLOCK: Final = 64
+_MAX_LISTED: Final = 300
 ENVELOPE_KEYS: Final = frozenset(
     {
         "architectures",
@@ -59,13 +61,19 @@ def speculative_tokens(source: DrafterSource) -> int | None:
 def check_envelope(source: DrafterSource, known: Iterable[str]) -> None:
     """Warn of keys that nobody reads, and refuse a target of another width (D114)."""
     fields = source.fields
-    unknown = sorted(set(fields.values) - ENVELOPE_KEYS - set(known))
-    if unknown:
-        source.warnings.append(f"warning[D002] {fields.where}: unknown keys, not used: {', '.join(unknown)[:300]}")
+    warn_of_unknown(source, fields, ENVELOPE_KEYS | set(known))
     width = fields.integer("target_hidden_size", 1, 1 << 17, source.target.hidden_size)
     if width != source.target.hidden_size:
         found = f"target_hidden_size {width}, target {source.target.hidden_size}"
         source.fault("D114", found, needed="the same", name="target_hidden_size")
+
+
+def warn_of_unknown(source: DrafterSource, fields: Fields, known: Set[str]) -> None:
+    """Warn of the keys of an object that nobody reads (D002)."""
+    unknown = sorted(set(fields.values) - known)
+    if unknown:
+        listed = printable(", ".join(unknown), _MAX_LISTED)
+        source.warnings.append(f"warning[D002] {fields.where}: unknown keys, not used: {listed}")
 
 
 def read_slots(source: DrafterSource, block_size: int | None, stated: bool | None) -> SlotLayout:

@@ -21,7 +21,6 @@ class DrafterSource:
     Attributes:
         fields: config.json; collects the faults.
         tensors: stored tensors by the name in the file.
-        files: names of all files of the checkpoint.
         notes: lines that a build prints.
         warnings: lines that warn.
     """
@@ -30,7 +29,6 @@ class DrafterSource:
     tensors: Mapping[str, TensorSource]
     target: TargetConfig
     options: DrafterOptions = field(default_factory=DrafterOptions)
-    files: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

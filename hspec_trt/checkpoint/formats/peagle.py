@@ -37,7 +37,7 @@ def read_speculators(source: DrafterSource) -> DrafterLayout:
 
 def read_original(source: DrafterSource) -> DrafterLayout:
     """The authors' layout; raises as `read_speculators`."""
-    return _assemble(source, read_original_fields(source))
+    return _assemble(source, read_original_fields(source, frozenset(_MASK_TOKEN_NAMES)))
 
 
 def _assemble(source: DrafterSource, fields: EagleFields) -> DrafterLayout:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from hspec_trt.config.drafters_block import DFlashConfig
 from hspec_trt.contract import APPEND_KV, kv_pages, kv_pages_out
 from hspec_trt.graph.drafters.frame import DraftContext, DraftOutputs, Pages
-from hspec_trt.graph.drafters.fusion import fuse, raw_states
+from hspec_trt.graph.drafters.fusion import fuse, fused_norm, raw_states
 from hspec_trt.graph.drafters.heads import block_embeddings, draft_logits, draw_block
 from hspec_trt.graph.layers import Lines, Scope, linear, rms_norm, rotary_lines, rotate, swiglu
 
@@ -39,7 +39,7 @@ def append_context(config: DFlashConfig, step: DraftContext) -> Pages:
     """Pages of each draft layer with K and V of the step's packed tokens."""
     s, g = step.scope, step.scope.builder
     features = fuse(s, g.op("Concat", *raw_states(step, config), axis=1))
-    features = rms_norm(s, features, "drafter.hidden_norm.weight", config.rms_norm_eps)
+    features = fused_norm(s, features, "drafter.hidden_norm.weight", config.rms_norm_eps)
     s.probe("drafter.C", [features])
     lines = rotary_lines(s, step.rows.token_positions, config.rope, config.head_dim)
     return tuple(_append(config, step, layer, features, lines) for layer in range(len(config.windows)))

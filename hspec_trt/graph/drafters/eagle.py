@@ -14,7 +14,7 @@ import onnx_ir as ir
 from hspec_trt.config.drafters_eagle import Eagle3Config
 from hspec_trt.contract import NEXT_IDS, PAGED_ATTENTION, SHARED_KV_ATTENTION, kv_pages, kv_pages_out
 from hspec_trt.graph.drafters.frame import DraftContext
-from hspec_trt.graph.drafters.fusion import fuse
+from hspec_trt.graph.drafters.fusion import fuse, fused_norm, widened
 from hspec_trt.graph.drafters.heads import draft_logits
 from hspec_trt.graph.layers import Lines, Scope, linear, rms_norm, rotary_lines, rotate, swiglu
 
@@ -59,7 +59,7 @@ class EagleLayers:
         self.g = step.scope.builder
 
     def fuse(self, states: list[ir.Value]) -> ir.Value:
-        """``g`` [rows, H] of the states [rows, H] of each fused layer."""
+        """``g`` [rows, H] of the states [rows, H] of each fused layer, in `fused_dtype`."""
         config, s = self.config, self.s
         if config.fc_norm:
             states = [
@@ -76,25 +76,32 @@ class EagleLayers:
         return rotary_lines(self.s, positions, self.config.rope, self.config.head_dim)
 
     def run(self, embedded: ir.Value, x: ir.Value, lines: Lines, attend: Attend) -> ir.Value:
-        """Hidden stream [rows, H] before the final norm, of token embeddings and fused states [rows, H]."""
+        """Hidden stream [rows, H] before the final norm, of token embeddings and fused states [rows, H].
+
+        Without norm_before_residual the plain ``g`` is part of the stream, so the whole stream (and `x`) is of
+        `fused_dtype`: every reader norms it first.
+        """
         config, s, g, eps = self.config, self.s, self.g, self.config.rms_norm_eps
         for layer in range(len(config.windows)):
             prefix = f"drafter.layers.{layer}"
             residual = x
-            normed = rms_norm(s, embedded if layer == 0 else x, f"{prefix}.input_layernorm.weight", eps)
             if layer == 0:
-                state = rms_norm(s, x, f"{prefix}.hidden_norm.weight", eps)
-                residual = state if config.norm_before_residual else x
+                state = fused_norm(s, x, f"{prefix}.hidden_norm.weight", eps)
+                residual = widened(s, state) if config.norm_before_residual else x
+                normed = rms_norm(s, embedded, f"{prefix}.input_layernorm.weight", eps)
                 normed = g.op("Concat", normed, state, axis=1)
+            else:
+                normed = fused_norm(s, x, f"{prefix}.input_layernorm.weight", eps)
             heads = [self._heads(normed, prefix, which, lines) for which in "qkv"]
-            x = g.op("Add", residual, linear(s, attend(layer, *heads), f"{prefix}.self_attn.o_proj"))
-            normed = rms_norm(s, x, f"{prefix}.post_attention_layernorm.weight", eps)
-            x = g.op("Add", x, swiglu(s, normed, f"{prefix}.mlp"))
+            mixed = linear(s, attend(layer, *heads), f"{prefix}.self_attn.o_proj")
+            x = g.op("Add", residual, widened(s, mixed))
+            normed = fused_norm(s, x, f"{prefix}.post_attention_layernorm.weight", eps)
+            x = g.op("Add", x, widened(s, swiglu(s, normed, f"{prefix}.mlp")))
         return x
 
     def normed(self, x: ir.Value) -> ir.Value:
-        """After the final norm."""
-        return rms_norm(self.s, x, "drafter.norm.weight", self.config.rms_norm_eps)
+        """The stream after the final norm, in the engine's type."""
+        return fused_norm(self.s, x, "drafter.norm.weight", self.config.rms_norm_eps)
 
     def logits(self, normed: ir.Value) -> ir.Value:
         """float32 [rows, Vd]."""

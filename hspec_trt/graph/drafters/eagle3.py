@@ -11,7 +11,7 @@ import onnx_ir as ir
 from hspec_trt.config.drafters_eagle import Eagle3Config
 from hspec_trt.graph.drafters.eagle import EagleLayers, next_tokens
 from hspec_trt.graph.drafters.frame import DraftContext, DraftOutputs, Pages
-from hspec_trt.graph.drafters.fusion import raw_states
+from hspec_trt.graph.drafters.fusion import raw_states, widened
 from hspec_trt.graph.drafters.heads import draft_token_ids, embed_tokens
 
 
@@ -63,7 +63,7 @@ class _Chain:
             if link:
                 x = self._link(token, feedback, g.op("Add", step.anchor_positions, g.i32(link - 1)))
             normed = self.layers.normed(x)
-            feedback = normed if self.config.norm_output else x
+            feedback = widened(self.s, normed) if self.config.norm_output else x
             logits = self.layers.logits(normed)
             token = step.draw(logits, token_ids, link + 1)
             drawn.append(g.unsqueeze(token, 1))

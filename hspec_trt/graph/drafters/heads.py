@@ -10,9 +10,10 @@ from hspec_trt.dtypes import FLOAT32
 from hspec_trt.graph.drafters.frame import DraftContext
 from hspec_trt.graph.layers import Scope, linear
 from hspec_trt.graph.target import EMBEDDING, head_weight
+from hspec_trt.graph.weights import MASK_ROW
 
 OWN_EMBEDDING = "drafter.embed_tokens.weight"
-MASK_EMBEDDING = "drafter.mask_embedding"
+MASK_VECTOR = "drafter.mask_embedding"
 OWN_HEAD = "drafter.lm_head.weight"
 TOKEN_IDS = "drafter.token_ids"
 MARKOV_IN = "drafter.markov_head.markov_w1.weight"
@@ -20,9 +21,16 @@ MARKOV_OUT = "drafter.markov_head.markov_w2"
 
 
 def block_embeddings(step: DraftContext, config: DrafterConfig, block: int) -> ir.Value:
-    """The anchor and block - 1 mask tokens, embedded: [D, block, H]."""
+    """The anchor and block - 1 mask slots, embedded: [D, block, H].
+
+    A checkpoint's vector for the mask slots is no row of its table: an anchor that is the mask token has that row.
+    """
     s = step.scope
     g = s.builder
+    if s.has(MASK_VECTOR):
+        anchor = embed_tokens(s, config, g.unsqueeze(step.anchor_ids, 1))
+        vectors = g.op("Expand", s.weight(MASK_VECTOR), g.shape(step.num_rows, block - 1, config.hidden_size))
+        return g.op("Concat", anchor, vectors, axis=1)
     shape = g.shape(step.num_rows, block - 1)
     masks = g.op("Expand", g.i32(config.mask_token_id), shape)
     return embed_tokens(s, config, g.op("Concat", g.unsqueeze(step.anchor_ids, 1), masks, axis=1))
@@ -32,9 +40,9 @@ def embed_tokens(s: Scope, config: DrafterConfig, ids: ir.Value) -> ir.Value:
     """Embeddings [..., H] of int32 token ids, mask tokens among them."""
     g = s.builder
     embedded = g.op("Gather", s.weight(OWN_EMBEDDING if s.has(OWN_EMBEDDING) else EMBEDDING), ids)
-    if s.has(MASK_EMBEDDING):
+    if s.has(MASK_ROW):
         is_mask = g.unsqueeze(g.op("Equal", ids, g.i32(config.mask_token_id)), -1)
-        embedded = g.op("Where", is_mask, s.weight(MASK_EMBEDDING), embedded)
+        embedded = g.op("Where", is_mask, s.weight(MASK_ROW), embedded)
     return embedded
 
 

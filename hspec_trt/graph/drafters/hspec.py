@@ -11,6 +11,7 @@ from hspec_trt.config.drafter import HSpecConfig
 from hspec_trt.contract import MAMBA2_BLOCK_SCAN
 from hspec_trt.dtypes import FLOAT32
 from hspec_trt.graph.drafters.frame import DraftContext, DraftOutputs, Pages
+from hspec_trt.graph.drafters.fusion import fuse, fused_norm
 from hspec_trt.graph.drafters.heads import block_embeddings, draft_logits, draw_block
 from hspec_trt.graph.layers import linear, rms_norm, rotary_tables, rotate, swiglu
 
@@ -108,18 +109,10 @@ class _Pass:
             if config.fc_norm:
                 part = rms_norm(s, part, f"drafter.fc_norm.{index}.weight", config.rms_norm_eps)
             parts.append(part)
-        z = self._fc(g.op("Concat", *parts, axis=1))
-        z = rms_norm(s, z, "drafter.hidden_norm.weight", config.rms_norm_eps)
+        z = fuse(s, g.op("Concat", *parts, axis=1))
+        z = fused_norm(s, z, "drafter.hidden_norm.weight", config.rms_norm_eps)
         s.probe("drafter.z", [z])
         return z
-
-    def _fc(self, fused: ir.Value) -> ir.Value:
-        """In float32 where the engine is float16: outlier channels of the target overflow it."""
-        s = self.s
-        stored = s.stored["drafter.fc.weight"].dtype
-        wide = fused if stored is s.dtype else self.g.cast(fused, ir.DataType(stored.onnx))
-        z = linear(s, wide, "drafter.fc")
-        return z if stored is s.dtype else self.g.op("CastLike", z, fused)
 
     def _mamba(self, prefix: str, x: ir.Value, seed: ir.Value) -> ir.Value:
         config, s, g = self.config, self.s, self.g

@@ -46,21 +46,20 @@ def with_arrays(case: GoldenCase, **arrays: np.ndarray | None) -> GoldenCase:
     return replace(case, arrays=new)
 
 
-def read(case: GoldenCase, reader: Reader, *, files: tuple[str, ...] = (), **options: object) -> DrafterLayout:
+def read(case: GoldenCase, reader: Reader, **options: object) -> DrafterLayout:
     source = DrafterSource(
         Fields(copy.deepcopy(case.config_json), "config.json"),  # type: ignore[arg-type]
         sources(case.arrays),
         case.target,
         DrafterOptions(**options),  # type: ignore[arg-type]
-        files=files,
     )
     return reader(source)
 
 
-def codes(case: GoldenCase, reader: Reader, *, files: tuple[str, ...] = (), **options: object) -> set[str]:
+def codes(case: GoldenCase, reader: Reader, **options: object) -> set[str]:
     """Codes of the faults; empty where the checkpoint is accepted."""
     try:
-        read(case, reader, files=files, **options)
+        read(case, reader, **options)
     except HspecError as error:
         return {fault.code for fault in error.faults}
     return set()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from hspec_trt.checkpoint.drafter import load_drafter, position_warning
+from hspec_trt.checkpoint.safetensors_file import open_safetensors
 from hspec_trt.checkpoint.target import TargetCheckpoint
 from hspec_trt.checkpoint.tensors import TensorSource
 from hspec_trt.checkpoint.tokenizer_match import check_same_tokens
@@ -20,6 +21,7 @@ from hspec_trt.errors import DrafterError
 from tests.support.edited_drafter import DROP, codes, golden_target, opened, report, write_drafter
 from tests.support.golden import GOLDEN
 from tests.support.golden_drafters import ArrayTensor
+from tests.support.safetensors_writer import write_safetensors
 
 CASES = (
     *("hspec_qwen3", "hspec_llama", "hspec_fullattn", "hspec_nokv", "hspec_noseed"),
@@ -170,14 +172,60 @@ class _Bomb:
         return exec, ("raise SystemExit('a pickle was loaded')",)
 
 
-def test_sidecars(tmp_path: Path) -> None:
-    """A mask vector beside the weights would be missed, so it is refused; no pickle is ever opened."""
+def test_no_pickle_is_ever_opened(tmp_path: Path) -> None:
+    """A mask vector in one would be missed, so it is refused."""
     folder = write_drafter(tmp_path / "d")
     (folder / "training_args.bin").write_bytes(pickle.dumps(_Bomb()))
     assert opened(folder).warnings == ("warning[D128] training_args.bin is a pickle and stays unread",)
     (folder / "mask_embedding.pt").write_bytes(pickle.dumps(_Bomb()))
     assert codes(folder) == ["D123"]
-    assert "as safetensors; pickles are never loaded" in report(folder)
+    assert "mask_embedding.pt, which is never loaded" in report(folder)
+
+
+MASK_FILE = "mask_embedding.safetensors"
+
+
+def test_mask_vector_in_a_file_of_its_own(tmp_path: Path) -> None:
+    """Case B8: the fix that a pickled vector is refused with is one that works, beside the pickle too."""
+    folder = write_drafter(tmp_path / "d", "dflash_qwen3")
+    (folder / "mask_embedding.pt").write_bytes(pickle.dumps(_Bomb()))
+    assert codes(folder, "dflash_qwen3") == ["D123"]
+    assert f"Save its tensor as {MASK_FILE}" in report(folder, "dflash_qwen3")
+    vector = np.arange(48, dtype=np.float32)
+    write_safetensors(folder / MASK_FILE, {"any_name": vector[None]})
+    drafter = opened(folder, "dflash_qwen3")
+    assert drafter.tensors["mask_embedding"].read().tolist() == vector.tolist()
+    assert drafter.config.mask_embedding  # type: ignore[attr-defined]
+    assert "mask slots: the vector mask_embedding" in drafter.notes
+    assert drafter.warnings == ("warning[D128] mask_embedding.pt is a pickle and stays unread",)
+
+
+def test_mask_file_that_is_not_clear(tmp_path: Path) -> None:
+    vector = np.zeros(48, np.float32)
+    folder = write_drafter(tmp_path / "two", "dflash_qwen3", tensors={"mask_embedding": vector})
+    write_safetensors(folder / MASK_FILE, {"mask_embedding": vector})
+    assert codes(folder, "dflash_qwen3") == ["D123"]
+    folder = write_drafter(tmp_path / "pair", "dflash_qwen3")
+    write_safetensors(folder / MASK_FILE, {"a": vector, "b": vector})
+    assert codes(folder, "dflash_qwen3") == ["D123"]
+    write_safetensors(folder / MASK_FILE, {"a": vector[:-1]})
+    assert codes(folder, "dflash_qwen3") == ["C022"]
+    (folder / MASK_FILE).write_bytes(b"not safetensors")
+    assert "C0" in codes(folder, "dflash_qwen3")[0]
+    folder = write_drafter(tmp_path / "hspec")
+    write_safetensors(folder / MASK_FILE, {"mask_embedding": np.zeros(64, np.float32)})
+    assert "1 checkpoint tensor unused: mask_embedding" in report(folder)
+
+
+def test_mask_file_that_the_index_names(tmp_path: Path) -> None:
+    """It is a shard like any other."""
+    folder = write_drafter(tmp_path / "d", "dflash_qwen3")
+    (folder / "model.safetensors").rename(folder / "first.safetensors")
+    write_safetensors(folder / MASK_FILE, {"mask_embedding": np.ones(48, np.float32)})
+    first = dict.fromkeys(open_safetensors(folder / "first.safetensors"), "first.safetensors")
+    index = {"weight_map": {**first, "mask_embedding": MASK_FILE}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert opened(folder, "dflash_qwen3").config.mask_embedding  # type: ignore[attr-defined]
 
 
 def _tokenizer(*tokens: str, **added: int) -> bytes:

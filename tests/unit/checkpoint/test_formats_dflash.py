@@ -207,6 +207,10 @@ def test_causality(case: GoldenCase) -> None:
     nested = {"target_layer_ids": [1, 2, 3], "mask_token_id": 255, "causal": False}
     assert causal(original(case, dflash_config=nested)) == (False, False, False)
     assert causal(original(case, layer_types=["full_attention"] * 2 + ["sliding_attention"])) == (False, False, True)
+    silent = read(changed(case, drop="sliding_window_non_causal"), dflash.read_speculators)
+    assert silent.config.causal == (True, True, True)  # type: ignore[attr-defined]
+    assert any("D131" in line and "does not state causality" in line for line in silent.warnings)
+    assert not any("D131" in line for line in read(case, dflash.read_speculators).warnings)
     both = changed(case, sliding_window_non_causal=True)
     assert causal(both, dflash.read_speculators) == (False, False, False)
     assert any("D131" in line for line in read(both, dflash.read_speculators).warnings)
@@ -221,6 +225,13 @@ def test_num_drafts_up_to_what_was_trained(case: GoldenCase) -> None:
     assert read(case, dflash.read_speculators, num_drafts=3).config.num_drafts == 3
     assert codes(case, dflash.read_speculators, num_drafts=8) == {"D126"}
     assert codes(case, dflash.read_speculators, num_drafts=0) == {"D126"}
+
+
+@pytest.mark.parametrize(("name", "code"), [("block_size", "D124"), ("mask_token_id", "D122")])
+def test_two_values_of_one_key(case: GoldenCase, name: str, code: str) -> None:
+    nested = {"target_layer_ids": [1, 2, 3], "mask_token_id": 255, "block_size": 8}
+    assert codes(original(case, dflash_config=nested), dflash.read_original) == set()
+    assert codes(original(case, dflash_config=nested, **{name: 4}), dflash.read_original) == {code}
 
 
 def test_mask_token_option_wins(case: GoldenCase) -> None:
@@ -250,10 +261,6 @@ def test_mask_vector_is_used(case: GoldenCase, name: str, shape: tuple[int, ...]
     assert layout.tensors["mask_embedding"].read().tolist() == vector.ravel().tolist()
 
 
-def test_pickled_mask_vector_is_never_loaded(case: GoldenCase) -> None:
-    assert codes(case, dflash.read_speculators, files=("mask_embedding.pt",)) == {"D123"}
-
-
 def test_target_tables_are_taken_where_absent(case: GoldenCase) -> None:
     bare = with_arrays(original(case), embed_tokens__weight=None, lm_head__weight=None)
     layout = read(bare, dflash.read_original)
@@ -269,6 +276,27 @@ def test_training_only_tensors_are_ignored(case: GoldenCase) -> None:
 def test_unknown_keys_are_reported(case: GoldenCase) -> None:
     warnings = read(changed(case, hyper_drive=1), dflash.read_speculators).warnings
     assert any("hyper_drive" in line for line in warnings)
+
+
+def test_unknown_keys_of_the_original_layouts_are_reported(case: GoldenCase) -> None:
+    """At the top and in the object inside; what every transformers configuration carries is no news."""
+    ids = {"target_layer_ids": [1, 2, 3], "mask_token_id": 255}
+    ordinary = {"_name_or_path": "x", "auto_map": {}, "torch_dtype": "bfloat16", "use_cache": True, "prefix": None}
+    for plain in (original(case, **ordinary), deepspec(case, **ordinary)):
+        layout = read(plain, dflash.read_original, sample_from_anchor=False)
+        assert not any("D002" in line for line in layout.warnings)
+    strange = original(case, hyper_drive=1, dflash_config={**ids, "warp_drive": 2})
+    warnings = read(strange, dflash.read_original).warnings
+    assert "warning[D002] config.json: unknown keys, not used: hyper_drive" in warnings
+    assert "warning[D002] config.json: dflash_config: unknown keys, not used: warp_drive" in warnings
+
+
+@pytest.mark.parametrize(("name", "value"), [("is_neox_style", False), ("use_aux_hidden_state", False)])
+def test_options_that_are_on_by_themselves(case: GoldenCase, name: str, value: bool) -> None:
+    nested = {"target_layer_ids": [1, 2, 3], "mask_token_id": 255, name: value}
+    assert codes(original(case, dflash_config=nested), dflash.read_original) == {"D132"}
+    assert codes(original(case, **{name: value}), dflash.read_original) == {"D132"}
+    assert codes(original(case, **{name: not value, "logit_scale": 1}), dflash.read_original) == set()
 
 
 @pytest.mark.parametrize("name", ["attention_sink_bias", "use_swa", "fc_layernorm"])

@@ -81,6 +81,14 @@ def test_nested_keys_are_found(full: GoldenCase) -> None:
     assert (config.fused_layers, config.mask_token_id, config.block_size) == ((1, 2, 3), 255, 7)
 
 
+def test_unknown_keys_of_the_original_layout_are_reported(full: GoldenCase) -> None:
+    assert not any("D002" in line for line in read(deepspec(full), dspark.read_original).warnings)
+    heads = {"markov_rank": 8, "markov_head_type": "gated", "confidence_head_with_markov": False, "warp_drive": 2}
+    warnings = read(deepspec(full, hyper_drive=1, dspark_config=heads), dspark.read_original).warnings
+    assert "warning[D002] config.json: unknown keys, not used: hyper_drive" in warnings
+    assert "warning[D002] config.json: dspark_config: unknown keys, not used: warp_drive" in warnings
+
+
 ONE_WRONG = {
     "head type missing": ({"drop": "markov_head_type"}, "D133"),
     "head type unknown": ({"markov_head_type": "bigram"}, "D133"),

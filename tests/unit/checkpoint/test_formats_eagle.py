@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hspec_trt.checkpoint.formats import eagle3, peagle
+from hspec_trt.checkpoint.formats import eagle3, find_reader, peagle
+from hspec_trt.checkpoint.formats.layout import DrafterLayout, DrafterSource
 from hspec_trt.config.drafters_eagle import NO_MASK_TOKEN, Eagle3Config, PEagleConfig
 from tests.support.golden_drafters import GoldenCase, load_case
 from tests.unit.checkpoint.drafter_formats import changed, codes, message, read, with_arrays
@@ -81,9 +82,54 @@ def test_authors_ids_in_either_place(chain: GoldenCase) -> None:
     assert read(deepspec, eagle3.read_original, num_drafts=5).config.fused_layers == (2, 3, 4)
 
 
+@pytest.mark.parametrize("prefix", ["", "model."])
+def test_authors_layout_is_recognised_by_its_tensors(chain: GoldenCase, prefix: str) -> None:
+    flat = authors(chain, norm_before_residual=True, norm_before_fc=True, norm_output=True)
+    flat = replace(flat, arrays={prefix + name: array for name, array in flat.arrays.items()})
+
+    def found(source: DrafterSource) -> DrafterLayout:
+        return find_reader(source)(source)
+
+    layout = read(flat, found, layer_ids=(2, 3, 4), num_drafts=5)
+    assert layout.config == read(chain, eagle3.read_speculators).config
+    assert set(layout.tensors) == set(chain.arrays)
+
+
 def test_authors_residual_is_plain(chain: GoldenCase) -> None:
-    layout = read(authors(chain, norm_before_fc=True), eagle3.read_original, layer_ids=(2, 3, 4), num_drafts=5)
+    """Where nothing else is stated, and then with a warning, since tools that keep the layout may differ."""
+    silent, answers = authors(chain, norm_before_fc=True), {"layer_ids": (2, 3, 4), "num_drafts": 5}
+    layout = read(silent, eagle3.read_original, **answers)
     assert layout.config.norm_before_residual is False  # type: ignore[attr-defined]
+    assert any("D134" in line for line in layout.warnings)
+    asked = read(silent, eagle3.read_original, norm_before_residual=True, **answers)
+    stated = read(changed(silent, norm_before_residual=True), eagle3.read_original, **answers)
+    for layout in (asked, stated):
+        assert layout.config.norm_before_residual is True  # type: ignore[attr-defined]
+        assert not any("D134" in line for line in layout.warnings)
+
+
+def test_fed_back_state_is_printed(chain: GoldenCase) -> None:
+    line = "serial passes: the state fed back is taken"
+    assert f"{line} after the final norm" in read(chain, eagle3.read_speculators).notes
+    silent = read(changed(chain, drop="norm_output"), eagle3.read_speculators)
+    assert f"{line} before the final norm (norm_output is not stated)" in silent.notes
+
+
+def test_unknown_keys_of_the_authors_layout_are_reported(chain: GoldenCase) -> None:
+    ids = {"eagle_aux_hidden_state_layer_ids": [2, 3, 4], "use_aux_hidden_state": True}
+    plain = authors(chain, eagle_config=ids, norm_before_fc=True)
+    assert not any("D002" in line for line in read(plain, eagle3.read_original, num_drafts=5).warnings)
+    strange = changed(plain, hyper_drive=1, eagle_config={**ids, "warp_drive": 2})
+    warnings = read(strange, eagle3.read_original, num_drafts=5).warnings
+    assert "warning[D002] config.json: unknown keys, not used: hyper_drive" in warnings
+    assert "warning[D002] config.json: eagle_config: unknown keys, not used: warp_drive" in warnings
+
+
+@pytest.mark.parametrize("option", [{"is_neox_style": False}, {"use_aux_hidden_state": False}])
+def test_authors_options_that_are_not_built(chain: GoldenCase, option: dict[str, bool]) -> None:
+    ids = {"eagle_aux_hidden_state_layer_ids": [2, 3, 4]}
+    for flat in (authors(chain, eagle_config=ids, **option), authors(chain, eagle_config={**ids, **option})):
+        assert codes(changed(flat, norm_before_fc=True), eagle3.read_original, num_drafts=5) == {"D132"}
 
 
 def test_residual_rule_is_asked_for(chain: GoldenCase) -> None:
@@ -118,6 +164,7 @@ def test_mask_token_under_each_name(parallel: GoldenCase, name: str) -> None:
     flat = with_arrays(flat, mask_hidden=flat.arrays["mask_hidden"].reshape(1, 96))
     layout = read(flat, peagle.read_original, num_drafts=4)
     assert layout.config == read(parallel, peagle.read_speculators).config
+    assert not any("D002" in line for line in layout.warnings)
     assert layout.tensors["mask_hidden"].shape == (1, 1, 96)
 
 

@@ -4,14 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.numpy import load_file
 
 from hspec_trt.config.build import BuildConfig
 from hspec_trt.config.drafters_block import DFlashConfig, WindowRule
-from tests.support.golden_drafters import GoldenCase, load_case, pair_of
+from hspec_trt.modeling.block import BlockInputs
+from hspec_trt.modeling.dflash import DFlashModel
+from hspec_trt.modeling.load import block_module
+from tests.support.golden_drafters import GoldenCase, fill, load_case, pair_of, tables_of, target_folder
 from tests.support.graph_engine import Engine, Feed, Row, write_engine
 from tests.support.tolerance import assert_golden
 
@@ -78,6 +85,36 @@ def test_block_drafters(name: str, rule: WindowRule, make: Make) -> None:
             want = case.get(prompt, f"{prefix}confidence_logits")[config.first_slot :]
             assert_golden(out["probe.drafter.confidence_logits"][0], want, "confidence")
             assert_golden(out["draft_confidence"][0], 1 / (1 + np.exp(-want)), "confidence")
+
+
+@pytest.mark.parametrize("own_table", [True, False])
+def test_mask_vector_is_for_mask_slots_only(own_table: bool, tmp_path: Path) -> None:
+    """An anchor that is the mask token has its row of the table, in the graph and in the PyTorch reference."""
+    case = golden("dflash_qwen3")
+    table, vector = case.arrays["embed_tokens.weight"].copy(), np.linspace(-1, 1, 48, dtype=np.float32)
+    anchor = int(case.get("p0", "anchor_id")[0])
+    table[anchor] = 0.0
+    arrays = {**case.arrays, "mask_embedding": vector, "embed_tokens.weight": table}
+    config_json = {**case.config_json, "mask_token_id": anchor}
+    target = load_file(target_folder(case.name) / "model.safetensors")
+    if not own_table:
+        del arrays["embed_tokens.weight"]
+        table = target["model.embed_tokens.weight"]
+    masked = replace(case, arrays=arrays, config_json=config_json)
+    pair, build = pair_of(masked), BuildConfig(page_size=PAGE_SIZE)
+    engine = Engine(write_engine(tmp_path, pair, build, probes=True), pair, build, num_pages=64)
+    _, out = run_prompt(engine, masked, "p0")
+    embedded = out["probe.drafter.embed"]
+    assert (embedded[0] == table[anchor]).all()
+    assert (embedded[1:] == vector).all()
+    assert isinstance(pair.drafter, DFlashConfig)
+    full = replace(masked, arrays={**arrays, "embed_tokens.weight": table})
+    model = fill(block_module(pair.drafter, tables_of(full, pair.drafter)), full)
+    assert isinstance(model, DFlashModel)
+    states = torch.from_numpy(case.fused("p0", pair.drafter.fused_layers))[None]
+    ids, place = (torch.from_numpy(case.get("p0", key))[None] for key in ("anchor_id", "anchor_pos"))
+    drafts = model.draft(BlockInputs(ids, place, torch.empty(0), {}, {}, states))
+    assert out["draft_ids"][0].tolist() == drafts.target_ids[0, 0].tolist()
 
 
 def test_the_two_window_rules_differ_where_the_golden_cases_say_so() -> None:

@@ -15,6 +15,7 @@ from hspec_trt.config.target import TargetConfig
 from hspec_trt.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, DType
 from hspec_trt.errors import BuildError
 from hspec_trt.graph.weights import EngineWeight, engine_weights
+from tests.support.golden_drafters import load_case, pair_of
 from tests.support.golden_pair import hspec_pair
 from tests.support.graph_engine import ArraySource, Pair
 
@@ -136,7 +137,7 @@ def test_embeddings_are_stored_as_far_as_they_differ() -> None:
     changed = table.copy()
     changed[mask] = 3.0
     (mask_row,) = names(changed).values()
-    assert mask_row.name == "drafter.mask_embedding"
+    assert mask_row.name == "drafter.mask_row"
     assert (mask_row.produce() == 3.0).all()
     changed[5, 0] += 1.0
     (whole,) = names(changed).values()
@@ -145,7 +146,22 @@ def test_embeddings_are_stored_as_far_as_they_differ() -> None:
     assert set(names(np.concatenate([table, table[:3]]))) == {"drafter.embed_tokens.weight"}
 
 
-OWN_TABLES = ("drafter.mask_embedding", "drafter.embed_tokens.weight")
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_mask_vector_beside_a_dead_mask_row(elsewhere: bool) -> None:
+    """Case B8: the vector is for the mask slots, the row for an anchor that is the mask token."""
+    pair = pair_of(load_case("dflash_qwen3"))
+    table, vector = target_values(pair, "model.embed_tokens.weight"), np.full(48, 3.0, np.float32)
+    table[pair.drafter.mask_token_id] = 0.0
+    if elsewhere:
+        table[5, 0] += 1.0
+    weights = stored(drafter_with(pair, embed_tokens__weight=table, mask_embedding=vector))
+    assert (weights["drafter.mask_embedding"].produce() == vector).all()
+    (own,) = (weights[name] for name in OWN_TABLES if name in weights)
+    assert own.name == OWN_TABLES[elsewhere]
+    assert (own.produce() == (table if elsewhere else 0.0)).all()
+
+
+OWN_TABLES = ("drafter.mask_row", "drafter.embed_tokens.weight")
 
 
 def test_tables_are_compared_in_the_type_of_the_engine() -> None:
