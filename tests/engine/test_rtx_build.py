@@ -75,7 +75,8 @@ def test_plugin_layers_and_pages_in_place(case: str, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "layers.json").read_text())["plugin_layers"][0]["fields"]
 
 
-@pytest.mark.parametrize("case", [*(pytest.param(case, marks=pytest.mark.long) for case in CASES[:-1]), CASES[-1]])
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES)
 def test_no_plugins(case: str, tmp_path: Path) -> None:
     """TensorRT's own layers take the place of every op; two drafts, for a smaller graph."""
     report = build(golden(case), replace(CONFIG, plugins="none", num_drafts=2), tmp_path)

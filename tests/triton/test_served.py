@@ -263,9 +263,9 @@ def test_metrics_follow_the_runtime(server: Server) -> None:
     engine = engine_of(server)
     server.ask(text_input="the sea", **GREEDY).sender.wait()
     wait_until(lambda: metric("hspec_tokens", kind="new", **labels).value == engine.core.stats.new_tokens, 20)
+    wait_until(lambda: metric("nv_trt_llm_request_metrics", request_type="active", **labels).value == 0, 20)
     drafts = engine.core.stats.drafts
     assert metric("nv_trt_llm_request_metrics", request_type="max", **labels).value == 8
-    assert metric("nv_trt_llm_request_metrics", request_type="active", **labels).value == 0
     blocks = {kind: metric("nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type=kind, **labels).value
               for kind in ("max", "free", "used", "tokens_per", "reused", "fraction")}  # fmt: skip
     assert blocks["free"] + blocks["used"] == blocks["max"] == engine.memory.num_pages - 1
