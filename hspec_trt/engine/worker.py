@@ -68,6 +68,17 @@ def make_logger(trt: Any, log: TextIO) -> Any:
     return Logger()
 
 
+def repeat(seconds: float, act: Callable[[], object]) -> None:
+    """Do something beside the build, that often, until the process ends."""
+
+    def again() -> None:
+        while True:
+            time.sleep(seconds)
+            act()
+
+    threading.Thread(target=again, daemon=True).start()
+
+
 class MappedWeights:
     """The weights file, mapped: TensorRT reads it where it lies.
 
@@ -79,12 +90,7 @@ class MappedWeights:
         with path.open("rb") as file:
             self._mapped = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
         self.address = int(np.frombuffer(self._mapped, np.uint8).ctypes.data)
-        threading.Thread(target=self._let_go, daemon=True).start()
-
-    def _let_go(self) -> None:
-        while True:
-            time.sleep(LET_GO_SECONDS)
-            self._mapped.madvise(mmap.MADV_DONTNEED)  # what is wanted again is read again
+        repeat(LET_GO_SECONDS, lambda: self._mapped.madvise(mmap.MADV_DONTNEED))  # what is wanted again is read again
 
 
 def give_back_freed_memory() -> None:
@@ -94,15 +100,8 @@ def give_back_freed_memory() -> None:
     the peak of a build without plugins. Elsewhere than on glibc this does nothing.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is None:
-        return
-
-    def again() -> None:
-        while True:
-            time.sleep(TRIM_SECONDS)
-            trim(0)
-
-    threading.Thread(target=again, daemon=True).start()
+    if trim is not None:
+        repeat(TRIM_SECONDS, lambda: trim(0))
 
 
 def make_monitor(trt: Any, emit: Emit) -> Any:
