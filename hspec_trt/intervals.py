@@ -26,12 +26,12 @@ class Estimate:
 
 
 def bootstrap(figure: Callable[..., Samples], *groups: Samples) -> Estimate:
-    """A figure of one or more groups of observations; each group is drawn anew on its own, with all its columns.
+    """A figure of one or more groups of observations; each group is drawn anew on its own, whole observations.
 
     Args:
-        figure: takes the groups as ``[K, observations, columns]`` and gives ``[K]``, one figure per draw; draws that
+        figure: takes the groups as ``[K, observations, ...]`` and gives ``[K]``, one figure per draw; draws that
             have none, NaN, are left out.
-        groups: ``[observations, columns]`` each.
+        groups: ``[observations, ...]`` each.
     """
     rng = np.random.default_rng(0)
     drawn = [group[rng.integers(0, len(group), size=(RESAMPLES, len(group)))] for group in groups]

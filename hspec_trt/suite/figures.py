@@ -99,24 +99,23 @@ def step_cost(name: str, records: Sequence[Record], timing: Timing) -> StepCost:
     """What a contestant's steps take: the drafter's pass is left out where it does not draft."""
     last = {OFF: timing.plain, LOOKUP: timing.verify}.get(name, timing.full)
     target = timing.plain if name == OFF else timing.verify
-    parts = np.array([target, last, timing.plain], np.float64)  # [3, rounds, (in the graph, outside)]
-    rounds = parts.transpose(1, 0, 2).reshape(len(last), -1)
+    rounds = np.stack([target, last, timing.plain], axis=1)  # [rounds, 3, (in the graph, outside)]
     counts = np.array([[record.emitted, record.steps] for record in records], np.float64)
 
-    def of_rounds(seconds: Callable[[Samples], Samples]) -> Callable[[Samples], Samples]:
-        return lambda drawn: np.median(seconds(drawn), axis=1)
+    def over_rounds(seconds: Samples) -> Samples:
+        middle: Samples = np.median(seconds, axis=1)
+        return middle
 
-    step, plain = (
-        of_rounds(lambda drawn: drawn[..., 2] + drawn[..., 3]),
-        of_rounds(lambda drawn: drawn[..., 4:].sum(-1)),
-    )
+    def whole(drawn: Samples, kind: int) -> Samples:
+        return over_rounds(drawn[:, :, kind].sum(-1))
+
     return StepCost(
-        bootstrap(of_rounds(lambda drawn: drawn[..., 0]), rounds),
-        bootstrap(of_rounds(lambda drawn: drawn[..., 2] - drawn[..., 0]), rounds),
-        bootstrap(of_rounds(lambda drawn: drawn[..., 3]), rounds),
-        bootstrap(lambda told, drawn: total_ratio(told) / step(drawn), counts, rounds),
-        bootstrap(lambda told, drawn: total_ratio(told) * plain(drawn) / step(drawn), counts, rounds),
-        timing.load,
+        target=bootstrap(lambda drawn: over_rounds(drawn[:, :, 0, 0]), rounds),
+        drafting=bootstrap(lambda drawn: over_rounds(drawn[:, :, 1, 0] - drawn[:, :, 0, 0]), rounds),
+        rest=bootstrap(lambda drawn: over_rounds(drawn[:, :, 1, 1]), rounds),
+        tokens_per_second=bootstrap(lambda told, drawn: total_ratio(told) / whole(drawn, 1), counts, rounds),
+        speedup=bootstrap(lambda told, drawn: total_ratio(told) * whole(drawn, 2) / whole(drawn, 1), counts, rounds),
+        load=timing.load,
     )
 
 
