@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from build_scripts.build_plugins import CUDA, TENSORRT
-from tests.support.fake_gpu_build import ROOT, SOURCES, write_stubs
+from tests.support.fake_gpu_build import SOURCES, write_stubs
 from tests.support.rtx_headers import rtx_headers
+from tests.support.stand_in_driver import ROOT
 
 USER_MANAGED, EAGER, NONE = "2", "1", "2"
 

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from functools import cache
 from pathlib import Path
 
-from build_scripts.build_plugins import CUDA, TENSORRT
+from build_scripts.build_plugins import TENSORRT
+from tests.support.stand_in_driver import ROOT, build_driver
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(__file__).parent / "fake_gpu"
 BUILD = ROOT / "build" / "tests-fake-gpu"
-LIBRARY = "libcuda.so.1"
 _STUBBED = (
     ("NvInferImpl.h", "VRuntime", "nvinfer1::apiv::"),
     ("NvInferImpl.h", "VCudaEngine", "nvinfer1::apiv::"),
@@ -25,14 +23,8 @@ _STUBBED = (
 @cache
 def fake_gpu() -> Path:
     """The library, named as the driver is; its folder goes on LD_LIBRARY_PATH of a process of its own."""
-    headers = TENSORRT.folder()
-    library = BUILD / LIBRARY
-    write_stubs(headers, BUILD)
-    includes = [BUILD, SOURCES, ROOT / "plugins" / "include"]
-    command = ["g++", "-std=c++17", "-shared", "-fPIC", "-w", f"-Wl,-soname,{LIBRARY}", "-o", str(library)]
-    command += [*(f"-I{folder}" for folder in includes), f"-isystem{headers}", f"-isystem{CUDA.folder()}"]
-    subprocess.run([*command, *map(str, sorted(SOURCES.glob("*.cpp")))], check=True)
-    return library
+    write_stubs(TENSORRT.folder(), BUILD)
+    return build_driver(SOURCES, BUILD, includes=[BUILD], options=["-w"])
 
 
 def write_stubs(headers: Path, folder: Path) -> None:

@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-import fcntl
-import subprocess
 from functools import cache
 from pathlib import Path
 
-from build_scripts.build_plugins import CUDA, TENSORRT
 from build_scripts.kernel_table import CompiledKernel
 from plugins.kernels.catalog import KERNELS
 from plugins.kernels.variants import Variant
+from tests.support.stand_in_driver import ROOT, build_driver
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(__file__).parent / "recording_driver"
 BUILD = ROOT / "build" / "tests-recording-driver"
-LIBRARY = "libcuda.so.1"
 SM = 80
 MULTIPROCESSORS = 20
 """As recording_cuda.cpp says."""
@@ -27,15 +23,7 @@ LARGE_SHARED = 100_000
 @cache
 def recording_driver() -> Path:
     """The library, named as the driver is; its folder goes on LD_LIBRARY_PATH of a process of its own."""
-    BUILD.mkdir(parents=True, exist_ok=True)
-    library = BUILD / LIBRARY
-    command = ["g++", "-std=c++17", "-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}", "-o", str(library)]
-    command += [f"-I{SOURCES}", f"-I{ROOT / 'plugins' / 'include'}"]
-    command += [f"-isystem{TENSORRT.folder()}", f"-isystem{CUDA.folder()}"]
-    with (BUILD / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        subprocess.run([*command, *map(str, sorted(SOURCES.glob("*.cpp"))), "-ldl"], check=True)
-    return library
+    return build_driver(SOURCES, BUILD)
 
 
 def told_kernel(variant: Variant) -> CompiledKernel:

@@ -28,7 +28,8 @@ from plugins.kernels.catalog import KERNELS
 from plugins.kernels.geometry import Grid
 from plugins.kernels.variants import Variant
 from tests.plugins.launchers.shapes import APPEND, EMPTY, PAGED, SHARED, AppendCase, Case, all_cases, verify_width
-from tests.support.recording_driver_build import LIBRARY, MULTIPROCESSORS, constants
+from tests.support.recording_driver_build import MULTIPROCESSORS, constants
+from tests.support.stand_in_driver import LIBRARY
 
 ENQUEUE = "enqueue"
 """What the recording driver's enqueue.cpp writes before it calls that."""
